@@ -1,0 +1,120 @@
+"""Checks shared by the public functions: each says what was wrong and what is expected."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+def real(name: str, value: Any) -> float:
+    """A finite real number, not a bool."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a real number, got {value!r}")
+    if not np.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return float(value)
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number > 0."""
+    x = real(name, value)
+    if x <= 0:
+        raise ValueError(f"{name} must be positive, got {value!r}")
+    return x
+
+
+def open_unit(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    x = real(name, value)
+    if not 0 < x < 1:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}")
+    return x
+
+
+def discount(value: Any) -> float:
+    """A discount factor in [0, 1)."""
+    x = real("discount", value)
+    if not 0 <= x < 1:
+        raise ValueError(f"discount must lie in [0, 1), got {value!r}")
+    return x
+
+
+def whole(name: str, value: Any, minimum: int = 1) -> int:
+    """An integer >= minimum, not a bool and not a float."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value!r}")
+    return int(value)
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """A numpy Generator: seeds and the legacy global state are refused."""
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            "rng must be a numpy.random.Generator (numpy.random.default_rng(seed)), "
+            f"got {type(rng).__name__}"
+        )
+    return rng
+
+
+def finite_array(name: str, values: ArrayLike, ndim: int | None = None) -> FloatArray:
+    """A float array without NaN or infinity, of the given number of dimensions."""
+    try:
+        x = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from None
+    if ndim is not None and x.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name} holds NaN or infinite values; all must be finite")
+    return x
+
+
+def weight_vector(name: str, weights: ArrayLike, n_states: int) -> FloatArray:
+    """Non-negative weights, one per state, not all zero. A scalar is not spread."""
+    w = finite_array(name, weights, ndim=1)
+    if w.shape != (n_states,):
+        raise ValueError(f"{name} must have one entry per state, {n_states}, got {w.size}")
+    if (w < 0).any():
+        raise ValueError(f"{name} must not be negative, got minimum {w.min()}")
+    if not w.any():
+        raise ValueError(f"{name} must not all be zero")
+    return w
+
+
+def probability_vector(name: str, values: ArrayLike, n_states: int) -> FloatArray:
+    """A distribution over n_states states."""
+    p = finite_array(name, values, ndim=1)
+    if p.shape != (n_states,):
+        raise ValueError(f"{name} must have {n_states} entries, got {p.size}")
+    if (p < 0).any() or abs(p.sum() - 1) > 1e-9:
+        raise ValueError(f"{name} must be non-negative and sum to one, got sum {p.sum()}")
+    return p
+
+
+def count_array(name: str, counts: ArrayLike, n_states: int | None = None) -> FloatArray:
+    """Non-negative numbers in the last axis, one per state; kept as floats."""
+    v = finite_array(name, counts)
+    if v.ndim == 0 or v.shape[-1] == 0:
+        raise ValueError(f"{name} must have one entry per state, got shape {v.shape}")
+    if n_states is not None and v.shape[-1] != n_states:
+        raise ValueError(
+            f"{name} must have {n_states} entries in the last axis, got {v.shape[-1]}"
+        )
+    if (v < 0).any():
+        raise ValueError(f"{name} must not be negative, got minimum {v.min()}")
+    return v
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, made read-only."""
+    array.setflags(write=False)
+    return array
