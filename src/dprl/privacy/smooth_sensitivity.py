@@ -1,0 +1,134 @@
+r"""Gaussian noise calibrated to a smooth upper bound of the local sensitivity.
+
+Lemma 3.1 of the thesis (after Nissim, Raskhodnikova and Smith). Put
+
+    alpha = 5 sqrt(2 ln(2/delta)) / eps,                                     (1)
+    beta  = eps / (4 (d + ln(2/delta))).                                     (2)
+
+If for every pair of neighbouring X, X'
+
+    (a) sigma_X >= alpha ||mu_X - mu_X'||_2   and
+    (b) |ln sigma_X^2 - ln sigma_X'^2| <= beta,
+
+then releasing mu_X + N(0, sigma_X^2 I_d) is (eps, delta)-differentially
+private. The printed lemma states no range. It holds for 0 < eps <= 5 and
+0 < delta < 1, for which a direct proof with the same constants exists; it fails
+for large eps (in one dimension from about eps = 52). Above 5 nothing is proved
+here, so nothing is promised.
+
+If phi bounds the squared local sensitivity, the smallest bound with property
+(b) above it is (thesis, equation 3.37)
+
+    psi(v) = sup_{k >= 0} e^{-k beta} phi_k(v),                              (3)
+
+phi_k(v) the maximum of phi within distance k of v. The supremum starts at k = 0:
+without that term psi is not an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dprl import _validation as check
+from dprl._validation import FloatArray
+
+#: Largest epsilon for which Lemma 3.1 is proved with its printed constants.
+LARGEST_EPSILON = 5.0
+
+
+@dataclass(frozen=True)
+class GaussianSmoothing:
+    """The constants of Lemma 3.1, equations (1) and (2).
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, 5].
+    delta : float
+        In (0, 1).
+    dimension : int
+        d >= 1, the number of released parameters.
+
+    Raises
+    ------
+    ValueError
+        If epsilon or delta is outside its range: the lemma is not proved there.
+
+    Examples
+    --------
+    >>> constants = GaussianSmoothing(0.1, 0.1, 40)
+    >>> round(constants.alpha, 6), round(constants.beta, 9)
+    (122.387342, 0.000581453)
+    """
+
+    epsilon: float
+    delta: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        check.positive("epsilon", self.epsilon)
+        if self.epsilon > LARGEST_EPSILON:
+            raise ValueError(
+                f"Lemma 3.1 is proved for epsilon <= {LARGEST_EPSILON:g}, got {self.epsilon!r}"
+            )
+        check.open_unit("delta", self.delta)
+        check.whole("dimension", self.dimension)
+
+    @property
+    def alpha(self) -> float:
+        """Noise per unit of local sensitivity, equation (1)."""
+        return float(5 * np.sqrt(2 * np.log(2 / self.delta)) / self.epsilon)  # (1)
+
+    @property
+    def beta(self) -> float:
+        """Largest change of ln sigma^2 between neighbours, equation (2)."""
+        return float(self.epsilon / (4 * (self.dimension + np.log(2 / self.delta))))  # (2)
+
+    def perturb(
+        self, mean: FloatArray, sigma: FloatArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """mean + N(0, sigma^2 I); mean (..., d), sigma (...).
+
+        The caller has proved (a) and (b) for sigma. Floating-point noise: for
+        study, not for a release.
+        """
+        if mean.shape[-1] != self.dimension:
+            raise ValueError(
+                f"the constants are for {self.dimension} parameters, got {mean.shape[-1]}"
+            )
+        noise = check.generator(rng).standard_normal(mean.shape)
+        out: FloatArray = mean + np.asarray(sigma)[..., None] * noise
+        return out
+
+
+def smooth_upper_bound(
+    largest_within: Callable[[int], float], beta: float, last: int
+) -> tuple[float, int]:
+    """psi of equation (3) by trying every k, and the maximising k.
+
+    The reference for faster methods, O(last) evaluations. Correct only if
+    phi_k no longer grows beyond ``last``: a shorter range breaks property (b).
+
+    Parameters
+    ----------
+    largest_within : callable
+        k -> phi_k(v), the maximum of phi within distance k.
+    beta : float
+        > 0.
+    last : int
+        Largest k to try, >= 0; phi_k must be constant from there on.
+
+    Examples
+    --------
+    >>> smooth_upper_bound(lambda k: 1 / max(4 - k, 1) ** 2, beta=0.01, last=3)[1]
+    3
+    """
+    b = check.positive("beta", beta)
+    terms = [
+        np.exp(-k * b) * largest_within(k) for k in range(check.whole("last", last, minimum=0) + 1)
+    ]
+    best = int(np.argmax(terms))
+    return float(terms[best]), best

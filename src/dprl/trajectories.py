@@ -1,0 +1,569 @@
+r"""Batches of trajectories, and what first-visit Monte Carlo reads from them.
+
+A trajectory is x = ((s_1, a_1, r_1), ..., (s_T, a_T, r_T)). If x visits s, the
+first-visit return is (thesis, section 3.2.1)
+
+    F_{x,s} = sum_{t >= i} gamma^{t - i} r_t,   i = first time x is in s,   (1)
+
+and 0 if x does not visit s. A batch X of m trajectories is summarised by the
+visit counts |X_s| and the average returns (thesis, equation 3.2)
+
+    F_{X,s} = (1 / |X_s|) sum_{x in X_s} F_{x,s}     (0 if |X_s| = 0).       (2)
+
+Nothing here is private. A privacy proof needs every single return in a public
+range, whoever the record belongs to, so :meth:`FirstVisitReturns.statistics`
+clips each F_{x,s} *before* it averages, and the result remembers the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dprl import _validation as check
+from dprl._validation import BoolArray, FloatArray, IntArray
+from dprl.mdp import Chain, MarkovRewardProcess
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """m trajectories of unequal length, stored end to end.
+
+    Parameters
+    ----------
+    states : array_like of int, shape (total,)
+        Visited states, trajectory after trajectory, each in 0 .. n_states - 1.
+    rewards : array_like of float, shape (total,)
+        Reward of each step; finite.
+    lengths : array_like of int, shape (m,)
+        Steps of each trajectory, >= 1; they sum to total.
+    n_states : int
+        Size of the state space.
+    actions : array_like of int, shape (total,), optional
+        Action of each step; absent for a Markov reward process.
+
+    Raises
+    ------
+    ValueError
+        If the batch is empty, a trajectory is empty, shapes do not fit, a
+        state is outside the space or a reward is not finite.
+    """
+
+    states: IntArray
+    rewards: FloatArray
+    lengths: IntArray
+    n_states: int
+    actions: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        n = check.whole("n_states", self.n_states)
+        lengths = _integers("lengths", self.lengths)
+        if lengths.size == 0:
+            raise ValueError("a batch needs at least one trajectory, got none")
+        if (lengths < 1).any():
+            i = int(np.flatnonzero(lengths < 1)[0])
+            raise ValueError(f"trajectory {i} is empty; each needs at least one step")
+        states = _integers("states", self.states)
+        if states.size != lengths.sum():
+            raise ValueError(
+                f"states holds {states.size} steps, but lengths sum to {lengths.sum()}"
+            )
+        if (states < 0).any() or (states >= n).any():
+            bad = int(states[(states < 0) | (states >= n)][0])
+            raise ValueError(f"state {bad} is outside the space 0 .. {n - 1}")
+        rewards = check.finite_array("rewards", self.rewards, ndim=1)
+        if rewards.shape != states.shape:
+            raise ValueError(
+                f"rewards must have one entry per step, {states.size}, got {rewards.size}"
+            )
+        if self.actions is not None:
+            actions = _integers("actions", self.actions)
+            if actions.shape != states.shape:
+                raise ValueError(
+                    f"actions must have one entry per step, {states.size}, got {actions.size}"
+                )
+            object.__setattr__(self, "actions", check.frozen(actions))
+        object.__setattr__(self, "states", check.frozen(states))
+        object.__setattr__(self, "rewards", check.frozen(rewards.copy()))
+        object.__setattr__(self, "lengths", check.frozen(lengths))
+        object.__setattr__(self, "n_states", n)
+
+    @classmethod
+    def from_lists(
+        cls, trajectories: Iterable[Sequence[tuple[int, int, float]]], n_states: int
+    ) -> Batch:
+        """Build a batch from lists of (state, action, reward).
+
+        Raises
+        ------
+        ValueError
+            As the constructor; also if a step is not a triple.
+
+        Examples
+        --------
+        >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 1.0)], [(1, 0, 2.0)]], n_states=3)
+        >>> len(batch), batch.lengths.tolist()
+        (2, [2, 1])
+        """
+        rows = [list(x) for x in trajectories]
+        for i, row in enumerate(rows):
+            for t, step in enumerate(row):
+                if not isinstance(step, Sequence) or len(step) != 3:
+                    raise ValueError(
+                        f"step {t} of trajectory {i} must be (state, action, reward), got {step!r}"
+                    )
+        flat = [step for row in rows for step in row]
+        return cls(
+            states=np.array([step[0] for step in flat]),
+            rewards=np.array([step[2] for step in flat], dtype=np.float64),
+            lengths=np.array([len(row) for row in rows], dtype=np.int64),
+            n_states=n_states,
+            actions=np.array([step[1] for step in flat]),
+        )
+
+    def __len__(self) -> int:
+        """Number of trajectories m."""
+        return int(self.lengths.size)
+
+    @property
+    def ends(self) -> IntArray:
+        """Position behind the last step of each trajectory, shape (m,)."""
+        return np.cumsum(self.lengths)
+
+    @property
+    def owners(self) -> IntArray:
+        """Trajectory to which each step belongs, shape (total,)."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def replace(self, index: int, trajectory: Sequence[tuple[int, int, float]]) -> Batch:
+        """The neighbouring batch in which one trajectory is replaced."""
+        if not 0 <= check.whole("index", index, minimum=0) < len(self):
+            raise ValueError(f"index {index} is outside the batch 0 .. {len(self) - 1}")
+        new = Batch.from_lists([trajectory], self.n_states)
+        stop = int(self.ends[index])
+        begin = stop - int(self.lengths[index])
+        mine = np.zeros(self.states.size, np.int64) if self.actions is None else self.actions
+        assert new.actions is not None
+
+        def spliced(old: NDArray[np.generic], inserted: NDArray[np.generic]) -> NDArray[np.generic]:
+            return np.concatenate([old[:begin], inserted, old[stop:]])
+
+        lengths = self.lengths.copy()
+        lengths[index] = len(trajectory)
+        return Batch(
+            states=spliced(self.states, new.states),  # type: ignore[arg-type]
+            rewards=spliced(self.rewards, new.rewards),  # type: ignore[arg-type]
+            lengths=lengths,
+            n_states=self.n_states,
+            actions=spliced(mine, new.actions),  # type: ignore[arg-type]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FirstVisitReturns:
+    """The first-visit return of each trajectory in each state, equation (1).
+
+    Attributes
+    ----------
+    returns : ndarray, shape (m, N)
+        F_{x,s}; 0 where x does not visit s.
+    visited : ndarray of bool, shape (m, N)
+        Whether x visits s.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, the batch is empty, a return is not finite, or a
+        state that is not visited has a return.
+    """
+
+    returns: FloatArray
+    visited: BoolArray
+
+    def __post_init__(self) -> None:
+        returns = check.finite_array("returns", self.returns, ndim=2)
+        visited = np.asarray(self.visited)
+        if visited.dtype != bool or visited.shape != returns.shape:
+            raise ValueError(
+                f"visited must be booleans of shape {returns.shape}, "
+                f"got {visited.dtype} {visited.shape}"
+            )
+        if returns.size == 0:
+            raise ValueError("a batch needs at least one trajectory and one state")
+        if ((returns != 0) & ~visited).any():
+            raise ValueError("returns must be 0 where a state is not visited")
+        object.__setattr__(self, "returns", check.frozen(returns.view()))
+        object.__setattr__(self, "visited", check.frozen(visited.view()))
+
+    def __len__(self) -> int:
+        """Number of trajectories m."""
+        return int(self.returns.shape[0])
+
+    @property
+    def visit_counts(self) -> IntArray:
+        """|X_s|, the signature of the batch; shape (N,)."""
+        return self.visited.sum(axis=0, dtype=np.int64)
+
+    def clipped(self, lower: float, upper: float) -> FirstVisitReturns:
+        """Each visited return clipped to the public range [lower, upper]."""
+        low, high = value_range(lower, upper)
+        kept = np.where(self.visited, np.clip(self.returns, low, high), 0.0)
+        return FirstVisitReturns(kept, self.visited)
+
+    def statistics(self, bounds: tuple[float, float] | None = None) -> VisitStatistics:
+        """Counts and average returns, equation (2).
+
+        Parameters
+        ----------
+        bounds : (float, float), optional
+            Public range [lower, upper] to which every single return is clipped
+            before averaging. Without it nothing is clipped, and no private
+            algorithm accepts the result.
+        """
+        source = self if bounds is None else self.clipped(*bounds)
+        counts = self.visit_counts
+        means = source.returns.sum(axis=0) / np.maximum(counts, 1)
+        return VisitStatistics(counts, means, len(self), bounds)
+
+
+@dataclass(frozen=True, eq=False)
+class VisitStatistics:
+    """What the least-squares algorithms read from a batch, or from many at once.
+
+    Attributes
+    ----------
+    counts : ndarray, shape (..., N)
+        Visit counts |X_s|, between 0 and n_trajectories.
+    mean_returns : ndarray, shape (..., N)
+        F_X, equation (2); 0 where the count is 0.
+    n_trajectories : int
+        m, the same for all batches. Public.
+    bounds : (float, float) or None
+        The public range to which every single return was clipped.
+
+    Raises
+    ------
+    ValueError
+        If shapes differ, a count exceeds m, or a mean lies outside the bounds.
+    """
+
+    counts: IntArray
+    mean_returns: FloatArray
+    n_trajectories: int
+    bounds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        m = check.whole("n_trajectories", self.n_trajectories)
+        counts = _integers("counts", self.counts, ndim=None)
+        means = check.finite_array("mean_returns", self.mean_returns)
+        if counts.ndim == 0 or counts.size == 0 or means.shape != counts.shape:
+            raise ValueError(
+                "counts and mean_returns must have the same shape (..., N), "
+                f"got {counts.shape} and {means.shape}"
+            )
+        if (counts < 0).any() or (counts > m).any():
+            raise ValueError(f"counts must lie in 0 .. {m}, the number of trajectories")
+        if means[counts == 0].any():
+            raise ValueError("mean_returns must be 0 where a state was never visited")
+        if self.bounds is not None:
+            low, high = value_range(*self.bounds)
+            slack = 1e-9 * max(abs(low), abs(high))
+            seen = means[counts > 0]
+            if seen.size and (seen.min() < low - slack or seen.max() > high + slack):
+                raise ValueError(
+                    f"mean_returns leave the declared range [{low}, {high}]: "
+                    "the returns were not clipped to it"
+                )
+            object.__setattr__(self, "bounds", (low, high))
+        object.__setattr__(self, "counts", check.frozen(counts))
+        object.__setattr__(self, "mean_returns", check.frozen(means.view()))
+
+    @property
+    def n_states(self) -> int:
+        """N, the number of states."""
+        return int(self.counts.shape[-1])
+
+    def merged(self, other: VisitStatistics) -> VisitStatistics:
+        """The statistics of both batches together; ranges must agree."""
+        if self.bounds != other.bounds or self.counts.shape != other.counts.shape:
+            raise ValueError("only batches of the same shape and the same clipping range merge")
+        counts = self.counts + other.counts
+        sums = self.counts * self.mean_returns + other.counts * other.mean_returns
+        return VisitStatistics(
+            counts,
+            sums / np.maximum(counts, 1),
+            self.n_trajectories + other.n_trajectories,
+            self.bounds,
+        )
+
+
+def discounted_returns(batch: Batch, discount: float) -> FloatArray:
+    """G_t = r_t + gamma G_{t+1} for every step of every trajectory, shape (total,).
+
+    Works backwards from all ends at once: one vector operation per time step
+    of the longest trajectory, O(total) altogether.
+
+    Examples
+    --------
+    >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 1.0)], [(1, 0, 2.0)]], n_states=2)
+    >>> discounted_returns(batch, 0.5).tolist()
+    [0.5, 1.0, 2.0]
+    """
+    gamma = check.discount(discount)
+    out = np.empty_like(batch.rewards)
+    order = np.argsort(-batch.lengths, kind="stable")
+    lengths, last = batch.lengths[order], batch.ends[order] - 1
+    carry = np.zeros(len(batch))
+    # number of trajectories longer than k, for every k
+    live = np.searchsorted(-lengths, -np.arange(int(lengths[0])), side="left")
+    for k, n in enumerate(live):
+        at = last[:n] - k
+        carry = batch.rewards[at] + gamma * carry[:n]
+        out[at] = carry
+    return out
+
+
+def first_visit_returns(batch: Batch, discount: float) -> FirstVisitReturns:
+    """F_{x,s} for every trajectory and state, equation (1).
+
+    No loop over trajectories; O(total + m N) time, and m N numbers of memory.
+
+    Examples
+    --------
+    >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 1.0), (0, 0, 8.0)]], n_states=3)
+    >>> first_visit_returns(batch, 0.5).returns.tolist()
+    [[2.5, 5.0, 0.0]]
+    """
+    m, n = len(batch), batch.n_states
+    key = batch.owners * n + batch.states
+    first = np.full(m * n, -1, dtype=np.int64)
+    # of repeated keys the last assignment stays: written backwards, the first visit
+    first[key[::-1]] = np.arange(key.size - 1, -1, -1)
+    visited = first >= 0
+    returns = np.where(visited, discounted_returns(batch, discount)[first], 0.0)
+    return FirstVisitReturns(returns.reshape(m, n), visited.reshape(m, n))
+
+
+def simulate(
+    process: MarkovRewardProcess,
+    n_trajectories: int,
+    rng: np.random.Generator,
+    *,
+    record_terminal: bool = False,
+    max_steps: int = 100_000,
+) -> Batch:
+    """Draw trajectories of any finite Markov reward process until they end.
+
+    All trajectories advance together, one vector operation per time step. The
+    cost is O(total steps x largest number of successors of a state).
+
+    Parameters
+    ----------
+    process : MarkovRewardProcess
+        Every state must reach a terminal one.
+    n_trajectories : int
+        m >= 1.
+    rng : numpy.random.Generator
+        Source of randomness.
+    record_terminal : bool
+        Whether the terminal state is recorded as a last step with reward 0, so
+        that it counts as visited.
+    max_steps : int
+        A trajectory that has not ended by then is an error, never cut: a cut
+        return would be biased.
+
+    Raises
+    ------
+    ValueError
+        If some state never reaches a terminal one, or if a trajectory would be
+        empty because it starts in a terminal state that is not recorded.
+    RuntimeError
+        If a trajectory exceeds max_steps.
+    """
+    m = check.whole("n_trajectories", n_trajectories)
+    limit = check.whole("max_steps", max_steps)
+    check.generator(rng)
+    process.require_termination()
+    if not record_terminal and process.start[process.terminal].any():
+        raise ValueError(
+            "a trajectory may start in a terminal state and would be empty; "
+            "pass record_terminal=True"
+        )
+    successors, cumulative = _sparse_rows(process.transition)
+    state = rng.choice(process.n_states, size=m, p=process.start)
+    alive = np.arange(m)
+    steps: list[tuple[IntArray, IntArray, FloatArray]] = []
+    while alive.size:
+        if len(steps) > limit:
+            raise RuntimeError(f"{alive.size} trajectories have not ended after {limit} steps")
+        ended = process.terminal[state]
+        if ended.any():
+            if record_terminal:
+                steps.append((alive[ended], state[ended], np.zeros(int(ended.sum()))))
+            alive, state = alive[~ended], state[~ended]
+            if not alive.size:
+                break
+        # inverse transform over the few successors of each state
+        branch = (rng.random(alive.size)[:, None] >= cumulative[state]).sum(axis=1)
+        following = successors[state, branch]
+        steps.append((alive, state, process.reward[state, following]))
+        state = following
+    owner = np.concatenate([step[0] for step in steps])
+    order = np.argsort(owner, kind="stable")  # steps of one trajectory keep their order
+    return Batch(
+        states=np.concatenate([step[1] for step in steps])[order],
+        rewards=np.concatenate([step[2] for step in steps])[order],
+        lengths=np.bincount(owner, minlength=m),
+        n_states=process.n_states,
+    )
+
+
+def chain_first_visit_returns(
+    chain: Chain, n_trajectories: int, rng: np.random.Generator
+) -> FirstVisitReturns:
+    """First-visit returns of chain trajectories, without the trajectories.
+
+    The chain never turns back, so a trajectory is its start and one geometric
+    holding time H_j per state it passes; the time from the first visit of s to
+    the end is H_s + H_{s+1} + ..., and the return is a power of gamma. Same
+    distribution as :func:`simulate` with :func:`first_visit_returns`.
+
+    Returns
+    -------
+    FirstVisitReturns
+        Arrays of shape (m, N). O(m N) time and memory.
+    """
+    m = check.whole("n_trajectories", n_trajectories)
+    check.generator(rng)
+    n = chain.n_states
+    start = np.zeros(m, np.int64) if chain.start == "first" else rng.integers(n, size=m)
+    remaining = rng.geometric(1 - chain.stay, size=(n, m))  # state by state: long vectors
+    if chain.rules.absorbing_inside:
+        remaining[-1] = 0
+    for s in range(n - 2, -1, -1):
+        remaining[s] += remaining[s + 1]
+    returns = np.take(_chain_payoffs(chain, int(remaining[0].max())), remaining)
+    visited = np.arange(n)[:, None] >= start
+    returns *= visited
+    return FirstVisitReturns(returns.T, visited.T)
+
+
+def chain_visit_statistics(
+    chain: Chain,
+    n_trajectories: int,
+    rng: np.random.Generator,
+    *,
+    bounds: tuple[float, float] | None = None,
+    n_batches: int | None = None,
+) -> VisitStatistics:
+    r"""Counts and average returns of a batch of chain trajectories, whatever its size.
+
+    Runs the batch backwards from its end and keeps only how many trajectories
+    are in each state. All m are in the last state one step before the end. A
+    geometric holding time is the same read backwards, so at each backward step
+    Binomial(n_s, 1 - p) of the n_s trajectories in s leave it; one that leaves
+    s at backward time t had the first-visit return payoff(t) in s. It started
+    in s with probability start_s / sum_{j <= s} start_j and is then complete;
+    otherwise it moves to s - 1. The counts and sums so obtained have exactly
+    the joint distribution of those of m simulated trajectories.
+
+    Parameters
+    ----------
+    chain : Chain
+        The chain.
+    n_trajectories : int
+        m >= 1; time and memory do not depend on it but for the logarithm: the
+        loop runs to the longest trajectory, O(log m) steps of O(N) draws.
+    rng : numpy.random.Generator
+        Source of randomness.
+    bounds : (float, float), optional
+        Public range to which every single return is clipped.
+    n_batches : int, optional
+        Draw this many independent batches at once.
+
+    Returns
+    -------
+    VisitStatistics
+        Arrays of shape (N,), or (n_batches, N).
+    """
+    m = check.whole("n_trajectories", n_trajectories)
+    runs = 1 if n_batches is None else check.whole("n_batches", n_batches)
+    check.generator(rng)
+    low, high = (-np.inf, np.inf) if bounds is None else value_range(*bounds)
+    n, holding = chain.n_states, chain.n_holding
+    start = chain.process.start[:n]
+    counts = np.zeros((runs, n), np.int64)
+    sums = np.zeros((runs, n))
+    present = np.zeros((runs, holding), np.int64)
+    arriving = np.full(runs, m)
+    if chain.rules.absorbing_inside:  # every trajectory visits the absorbing state; some begin there
+        counts[:, -1] = m
+        sums[:, -1] = m * np.clip(_chain_payoffs(chain, 0)[0], low, high)
+        arriving = m - rng.binomial(m, start[-1], size=runs)
+    present[:, -1] = arriving
+    reached = np.cumsum(start[:holding])
+    begins_here = np.divide(start[:holding], reached, out=np.zeros(holding), where=reached > 0)
+    t = 0
+    while present.any():
+        t += 1
+        leaving = rng.binomial(present, 1 - chain.stay)
+        payoff = np.clip(_chain_payoffs(chain, t)[t], low, high)
+        counts[:, :holding] += leaving
+        sums[:, :holding] += payoff * leaving
+        moving_on = leaving - rng.binomial(leaving, begins_here)
+        present -= leaving
+        present[:, :-1] += moving_on[:, 1:]
+    means = sums / np.maximum(counts, 1)
+    if n_batches is None:
+        counts, means = counts[0], means[0]
+    return VisitStatistics(counts, means, m, bounds)
+
+
+def value_range(lower: float, upper: float) -> tuple[float, float]:
+    """A public range of returns, lower < upper, checked.
+
+    Raises
+    ------
+    ValueError
+        If a bound is not finite or lower >= upper.
+    """
+    low, high = check.real("lower", lower), check.real("upper", upper)
+    if low >= high:
+        raise ValueError(f"the range of returns needs lower < upper, got [{low}, {high}]")
+    return low, high
+
+
+def _chain_payoffs(chain: Chain, longest: int) -> FloatArray:
+    """Return of a first visit t = 0 .. longest steps before the absorbing state is reached.
+
+    t = 0 is the absorbing state itself, where it is one of the N.
+    """
+    steps = np.arange(longest + 1)
+    if chain.rules.reward_on == "occupancy":
+        return np.power(float(chain.discount), steps)
+    return np.where(steps == 0, 0.0, np.power(float(chain.discount), np.maximum(steps - 1, 0)))
+
+
+def _sparse_rows(transition: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Successors of each state and their cumulative probabilities, padded."""
+    support = transition > 0
+    width = int(support.sum(axis=1).max())
+    successors = np.argsort(~support, axis=1, kind="stable")[:, :width]
+    probabilities = np.take_along_axis(transition, successors, axis=1)
+    cumulative = np.cumsum(probabilities, axis=1)
+    cumulative[:, -1] = np.inf  # rounding must not lead past the last successor
+    last = support.sum(axis=1) - 1
+    cumulative[np.arange(len(last)), last] = np.inf
+    return successors, cumulative
+
+
+def _integers(name: str, values: ArrayLike, ndim: int | None = 1) -> IntArray:
+    x = np.asarray(values)
+    if ndim is not None and x.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {x.shape}")
+    if x.size and not np.issubdtype(x.dtype, np.integer):
+        raise ValueError(f"{name} must be integers, got {x.dtype}")
+    return x.astype(np.int64)
