@@ -17,9 +17,10 @@ def real(name: str, value: Any) -> float:
     """A finite real number, not a bool."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")
-    if not np.isfinite(value):
+    x = float(value)
+    if not np.isfinite(x):
         raise ValueError(f"{name} must be finite, got {value!r}")
-    return float(value)
+    return x
 
 
 def positive(name: str, value: Any) -> float:
@@ -106,9 +107,7 @@ def count_array(name: str, counts: ArrayLike, n_states: int | None = None) -> Fl
     if v.ndim == 0 or v.shape[-1] == 0:
         raise ValueError(f"{name} must have one entry per state, got shape {v.shape}")
     if n_states is not None and v.shape[-1] != n_states:
-        raise ValueError(
-            f"{name} must have {n_states} entries in the last axis, got {v.shape[-1]}"
-        )
+        raise ValueError(f"{name} must have {n_states} entries in the last axis, got {v.shape[-1]}")
     if (v < 0).any():
         raise ValueError(f"{name} must not be negative, got minimum {v.min()}")
     return v

@@ -100,7 +100,7 @@ def lsl(
     gamma = visit_weights(statistics, weights)
     matrix = _ridge_matrix(statistics, phi, gamma, ridge)
     target = (gamma * statistics.mean_returns) @ phi
-    return np.linalg.solve(matrix, target[..., None])[..., 0]
+    return np.asarray(np.linalg.solve(matrix, target[..., None])[..., 0], dtype=np.float64)
 
 
 def visit_weights(statistics: VisitStatistics, weights: ArrayLike) -> FloatArray:
@@ -118,9 +118,7 @@ def regression_weights(weights: ArrayLike, n_states: int) -> FloatArray:
     return rho
 
 
-def rmse(
-    estimates: ArrayLike, values: ArrayLike, weights: ArrayLike | None = None
-) -> FloatArray:
+def rmse(estimates: ArrayLike, values: ArrayLike, weights: ArrayLike | None = None) -> FloatArray:
     """Root of the (weighted) mean squared error over the states.
 
     Parameters

@@ -35,7 +35,7 @@ def aggregation(n_states: int, size: int = 2, *, orthonormal: bool = False) -> F
     """
     n = check.whole("n_states", n_states)
     group = np.arange(n) // check.whole("size", size)
-    phi = (group[:, None] == np.arange(group[-1] + 1)).astype(np.float64)
+    phi: FloatArray = (group[:, None] == np.arange(group[-1] + 1)).astype(np.float64)
     return phi / np.linalg.norm(phi, axis=0) if orthonormal else phi
 
 
@@ -111,7 +111,7 @@ def weighted_pseudo_inverse(
             f"Gamma^(1/2) Phi has rank {r} below d = {phi.shape[1]}: the solution is not unique. "
             "Drop columns, weight more states, or allow_rank_deficient=True for the least norm"
         )
-    return np.linalg.pinv(scaled)
+    return np.asarray(np.linalg.pinv(scaled), dtype=np.float64)
 
 
 def pseudo_inverse_norm(

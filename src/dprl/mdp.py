@@ -70,7 +70,7 @@ class MarkovRewardProcess:
     reward: FloatArray
     discount: float
     start: FloatArray
-    terminal: BoolArray = field(default=None)  # type: ignore[assignment]
+    terminal: BoolArray
 
     def __init__(
         self,
@@ -123,7 +123,8 @@ class MarkovRewardProcess:
     @property
     def expected_reward(self) -> FloatArray:
         """R^pi(s) = sum_{s'} P(s, s') R(s, s'), shape (n,)."""
-        return np.einsum("ij,ij->i", self.transition, self.reward)
+        out: FloatArray = np.einsum("ij,ij->i", self.transition, self.reward)
+        return out
 
     def bellman(self, values: ArrayLike) -> FloatArray:
         """One application of the Bellman operator, equation (1); (..., n) -> (..., n)."""
@@ -134,10 +135,10 @@ class MarkovRewardProcess:
     def values(self) -> FloatArray:
         """V, the fixed point of (1), by one linear solve; shape (n,), O(n^3)."""
         identity = np.eye(self.n_states)
-        out: FloatArray = np.linalg.solve(
-            identity - self.discount * self.transition, self.expected_reward
+        return np.asarray(
+            np.linalg.solve(identity - self.discount * self.transition, self.expected_reward),
+            dtype=np.float64,
         )
-        return out
 
     def return_variance(self) -> FloatArray:
         """Variance of the discounted return from each state, shape (n,).
@@ -146,9 +147,8 @@ class MarkovRewardProcess:
         """
         p, r, gamma, v = self.transition, self.reward, self.discount, self.values()
         target = np.einsum("ij,ij->i", p, r**2 + 2 * gamma * r * v)
-        second = np.linalg.solve(np.eye(self.n_states) - gamma**2 * p, target)
-        out: FloatArray = np.maximum(second - v**2, 0.0)
-        return out
+        second: FloatArray = np.linalg.solve(np.eye(self.n_states) - gamma**2 * p, target)
+        return np.maximum(second - v**2, 0.0)
 
     def visit_probabilities(self) -> FloatArray:
         """p_s, the probability that a trajectory visits s at least once; shape (n,).

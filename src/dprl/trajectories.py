@@ -131,7 +131,7 @@ class Batch:
     @property
     def ends(self) -> IntArray:
         """Position behind the last step of each trajectory, shape (m,)."""
-        return np.cumsum(self.lengths)
+        return np.asarray(np.cumsum(self.lengths), dtype=np.int64)
 
     @property
     def owners(self) -> IntArray:
@@ -205,7 +205,7 @@ class FirstVisitReturns:
     @property
     def visit_counts(self) -> IntArray:
         """|X_s|, the signature of the batch; shape (N,)."""
-        return self.visited.sum(axis=0, dtype=np.int64)
+        return np.asarray(self.visited.sum(axis=0, dtype=np.int64))
 
     def clipped(self, lower: float, upper: float) -> FirstVisitReturns:
         """Each visited return clipped to the public range [lower, upper]."""
@@ -499,7 +499,9 @@ def chain_visit_statistics(
     sums = np.zeros((runs, n))
     present = np.zeros((runs, holding), np.int64)
     arriving = np.full(runs, m)
-    if chain.rules.absorbing_inside:  # every trajectory visits the absorbing state; some begin there
+    if (
+        chain.rules.absorbing_inside
+    ):  # every trajectory visits the absorbing state; some begin there
         counts[:, -1] = m
         sums[:, -1] = m * np.clip(_chain_payoffs(chain, 0)[0], low, high)
         arriving = m - rng.binomial(m, start[-1], size=runs)

@@ -64,7 +64,7 @@ def classical_gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -
     Examples
     --------
     >>> round(classical_gaussian_sigma(1.0, 0.1, 0.1), 4)
-    22.4746
+    22.4754
     """
     shift = check.positive("sensitivity", sensitivity)
     eps, d = check.positive("epsilon", epsilon), check.open_unit("delta", delta)

@@ -87,9 +87,7 @@ class GaussianSmoothing:
         """Largest change of ln sigma^2 between neighbours, equation (2)."""
         return float(self.epsilon / (4 * (self.dimension + np.log(2 / self.delta))))  # (2)
 
-    def perturb(
-        self, mean: FloatArray, sigma: FloatArray, rng: np.random.Generator
-    ) -> FloatArray:
+    def perturb(self, mean: FloatArray, sigma: FloatArray, rng: np.random.Generator) -> FloatArray:
         """mean + N(0, sigma^2 I); mean (..., d), sigma (...).
 
         The caller has proved (a) and (b) for sigma. Floating-point noise: for
