@@ -1,0 +1,75 @@
+# Every target explains itself: the text after ## is what `make help` prints.
+# Needs make and Python >= 3.11, nothing else; everything is installed into .venv.
+
+PYTHON  ?= python3
+JOBS    ?= 2
+PROFILE ?= quick
+PORT    ?= 8000
+
+VENV  := .venv
+PY    := $(VENV)/bin/python
+# Written last: says which lock file is installed completely, and for which folder.
+STAMP := $(VENV)/installed.lock
+WANTED = { echo "\# $(CURDIR)"; cat requirements.lock; }
+PIP   := $(PY) -m pip --disable-pip-version-check --no-input
+
+.DEFAULT_GOAL := help
+.PHONY: help venv book test check paper verify serve bench lock clean
+
+help: ## Show this list
+	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000]"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# A killed installation leaves packages that pip takes for complete: without the stamp the
+# whole environment is made again, never mended.
+venv: ## Make or complete .venv from requirements.lock (every other target does it when needed)
+	@if $(WANTED) | cmp -s - $(STAMP); then exit 0; fi; \
+	set -e; \
+	command -v $(PYTHON) >/dev/null 2>&1 || \
+	  { echo "$(PYTHON) is not on this machine; name a Python 3.11 or newer: make PYTHON=python3.12" >&2; exit 1; }; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is $$($(PYTHON) -V); 3.11 or newer is needed: make PYTHON=python3.12" >&2; exit 1; }; \
+	$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }; \
+	echo "Installing the locked packages into $(VENV) (once; about a minute) ..."; \
+	if [ "$$(sed -n 1p $(STAMP) 2>/dev/null)" != "# $(CURDIR)" ]; then $(PYTHON) -m venv --clear $(VENV); fi; \
+	rm -f $(STAMP); \
+	$(PIP) install --quiet --require-hashes -r requirements.lock; \
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .; \
+	$(WANTED) > $(STAMP)
+
+book: venv ## Execute the pages that changed and build the site (PROFILE=quick: about a minute)
+	@$(PY) -m doit run -n $(JOBS) profile=$(PROFILE) jobs=$(JOBS)
+
+paper: ## The same with the sizes of the papers; records results in data/results/paper
+	@$(MAKE) --no-print-directory book PROFILE=paper JOBS=1
+
+verify: venv ## Compute the recorded results again, beside the book, and compare with tolerance
+	@$(PY) -m dprl.companion.verification
+
+test: venv ## Style, import directions, types and tests (no site, no browser)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(VENV)/bin/lint-imports
+	$(PY) -m mypy
+	$(PY) -m pytest -q -m "not site"
+
+check: venv ## Test the built site: its text, links, and the pages in a browser (Chromium)
+	$(PY) -m pytest -q -m site tests/book
+
+serve: venv ## Show the built site at http://localhost:8000 (PORT=...)
+	@test -f _build/html/index.html || { echo "no site yet: make book" >&2; exit 1; }
+	@$(PY) -m http.server --bind localhost --directory _build/html $(PORT)
+
+bench: venv ## Measure speed and memory against a naive reference
+	@$(PY) benchmarks/run.py
+
+lock: ## Write requirements.lock again from pyproject.toml (needs uv)
+	@command -v uv >/dev/null 2>&1 || { echo "uv is needed to write the lock file: pip install uv" >&2; exit 1; }
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+	  --output-file requirements.lock
+
+clean: ## Remove the site, the executed pages and quick results (.venv stays)
+	rm -rf _build book/nb data/results/quick
