@@ -72,8 +72,9 @@ def clipped_statistics(
     TypeError
         If data is of another type.
     ValueError
-        If data are averages that were not clipped to exactly this range:
-        clipping an average afterwards does not bound what one trajectory can do.
+        If data are averages whose single returns were not clipped to a range
+        inside this one: clipping an average afterwards does not bound what one
+        trajectory can do.
     """
     if isinstance(data, FirstVisitReturns):
         return data.statistics((f_min, f_max))
@@ -81,10 +82,11 @@ def clipped_statistics(
         raise TypeError(
             f"data must be FirstVisitReturns or VisitStatistics, got {type(data).__name__}"
         )
-    if data.bounds != (f_min, f_max):
+    if data.bounds is None or data.bounds[0] < f_min or data.bounds[1] > f_max:
         raise ValueError(
-            f"the averages were clipped to {data.bounds}, not to [{f_min:g}, {f_max:g}]; clip "
-            "every single return before averaging: FirstVisitReturns.statistics((f_min, f_max))"
+            f"the returns were clipped to {data.bounds}, which is not inside [{f_min:g}, "
+            f"{f_max:g}]; clip every single return before averaging: "
+            "FirstVisitReturns.statistics((f_min, f_max))"
         )
     return data
 

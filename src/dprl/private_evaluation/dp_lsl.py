@@ -230,7 +230,8 @@ def dp_lsl(
     Parameters
     ----------
     data : FirstVisitReturns or VisitStatistics
-        Single returns, clipped here; or statistics clipped to exactly this range.
+        Single returns, clipped here; or statistics whose returns were clipped to a
+        range inside [f_min, f_max].
     features : array_like, shape (N, d)
         Phi.
     weights : array_like, shape (N,)
@@ -258,7 +259,7 @@ def dp_lsl(
     ------
     ValueError
         If a parameter is outside its range, shapes do not fit, or the data were
-        not clipped to the declared range.
+        not clipped to a range inside the declared one.
 
     Examples
     --------
