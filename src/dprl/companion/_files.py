@@ -1,0 +1,139 @@
+"""Where a page's files go, and how they are written.
+
+The runner that executes a page says in environment variables which page it is
+(``DPRL_PAGE``), with which profile (``DPRL_PROFILE``), and into which staging folder its
+files go (``DPRL_STAGE``); it moves the staged files to their place only after the whole
+page has succeeded. A reader who runs the page in Jupyter has no runner: then the files go
+to ``_build/interactive`` and touch nothing that was recorded.
+
+A file is written beside its destination, forced to disk and renamed, so that a process
+killed at any point leaves either the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+PROFILES = ("quick", "paper")
+
+
+@dataclass(frozen=True)
+class Run:
+    """The execution a page is in.
+
+    Attributes
+    ----------
+    root : Path
+        The repository.
+    stage : Path
+        Folder that receives this execution's files.
+    page : str or None
+        For example ``3-policy-evaluation/dp-lsw``; None when a reader runs it in Jupyter.
+    profile : str
+        ``quick`` or ``paper``.
+    """
+
+    root: Path
+    stage: Path
+    page: str | None
+    profile: str
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a reader, and not the runner, executes the page."""
+        return self.page is None
+
+
+def current_run() -> Run:
+    """Read the execution from the environment.
+
+    Raises
+    ------
+    RuntimeError
+        If the runner's variables contradict each other.
+    """
+    profile = os.environ.get("DPRL_PROFILE", "quick")
+    if profile not in PROFILES:
+        raise RuntimeError(f"DPRL_PROFILE must be one of {', '.join(PROFILES)}, got {profile!r}")
+    root = find_root()
+    stage = os.environ.get("DPRL_STAGE")
+    if not stage:
+        return Run(root, root / "_build" / "interactive", None, profile)
+    page = os.environ.get("DPRL_PAGE")
+    if not page:
+        raise RuntimeError("DPRL_STAGE is set but DPRL_PAGE is not: the runner sets both")
+    if not Path(stage).is_absolute():
+        raise RuntimeError(f"DPRL_STAGE must be an absolute path, got {stage!r}")
+    return Run(root, Path(stage), page, profile)
+
+
+def find_root(start: Path | None = None) -> Path:
+    """Nearest folder, upwards from ``start``, that holds both ``book`` and ``notebooks``.
+
+    Without one it is ``start`` itself (by default the working directory).
+    """
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "book").is_dir() and (folder / "notebooks").is_dir():
+            return folder
+    return here
+
+
+def write_atomic(path: Path, content: str | bytes) -> bool:
+    """Write a whole file or nothing; an unchanged file is not touched.
+
+    Parameters
+    ----------
+    path : Path
+        Destination; its folder is made if it is missing.
+    content : str or bytes
+        Text is encoded as UTF-8 without translating line ends.
+
+    Returns
+    -------
+    bool
+        Whether the file was written (False: it already held these bytes).
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if path.is_file() and path.read_bytes() == data:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)  # noqa: PTH105 - the one call that is atomic everywhere
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 as hexadecimal digits.
+
+    >>> sha256(b"")[:8]
+    'e3b0c442'
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+@functools.cache
+def source_hash() -> str:
+    """SHA-256 over the package's Python files, names and contents, in a fixed order.
+
+    Read once per process: what is running is the code as it was imported.
+    """
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py"), key=lambda p: p.relative_to(package).as_posix()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,62 @@
+"""Numbers as a reader wants to see them."""
+
+from __future__ import annotations
+
+import math
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_THIN_SPACE = "\u202f"  # no line break inside a number
+
+
+def tidy(text: str) -> str:
+    """Typeset a number that ``format`` has written.
+
+    The sign becomes a real minus, a thousands separator a thin space, an exponent a power
+    of ten. Anything that is not a number stays as it is.
+
+    >>> tidy("-1.5e-05")
+    '−1.5×10⁻⁵'
+    >>> tidy("1e+06")
+    '10⁶'
+    >>> tidy("20 runs")
+    '20 runs'
+    """
+    try:
+        value = float(text.replace(",", "").removesuffix("%"))
+    except ValueError:
+        return text
+    if math.isnan(value):
+        return text
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    mantissa, _, exponent = text.replace(",", _THIN_SPACE).replace("E", "e").partition("e")
+    sign, digits = ("−", mantissa[1:]) if mantissa.startswith("-") else ("", mantissa)
+    if not exponent:
+        return sign + digits
+    power = "10" + str(int(exponent)).translate(_SUPERSCRIPT)
+    return sign + (power if digits == "1" else f"{digits}×{power}")
+
+
+def significant(value: bool | int | float | str) -> str:
+    """Write a value with four significant digits, more where four would hide something.
+
+    A number that is close to an integer without being one keeps the digits that show it.
+
+    >>> significant(0.123456)
+    '0.1235'
+    >>> significant(1.00004)
+    '1.00004'
+    >>> significant(3.2e-7), significant(True), significant(12)
+    ('3.2×10⁻⁷', 'yes', '12')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return tidy(f"{value:,}" if abs(value) < 10**9 else f"{value:.4g}")
+    for digits in range(4, 11):
+        text = f"{value:.{digits}g}"
+        if value.is_integer() or not float(text).is_integer() or abs(value) >= 10**4:
+            break
+    return tidy(text)

@@ -1,0 +1,546 @@
+r"""Claims: what the sources state, and the verdict a page computes for each.
+
+``book/claims.yml`` lists every claim once, with the verdict that is expected::
+
+    - id: thesis:3.17
+      source: thesis
+      title: Smooth bound of DP-LSL
+      statement: The quantity $\psi_X$ bounds the local sensitivity and is smooth.
+      expected: false as printed
+      page: 3-policy-evaluation/dp-lsl
+
+A page computes what it needs and hands the outcome over as booleans, with the numbers that
+are its evidence::
+
+    claims.check("thesis:3.17", printed=False, corrected=True, worst_ratio=ratio)
+
+The verdict is derived, never typed. One that differs from the expected verdict raises
+:class:`ClaimMismatch`, so the page fails, and with it the build.
+
+==========================  =============================================
+verdict                     what was computed
+==========================  =============================================
+holds                       ``printed`` is true
+holds with conditions       ``printed`` is false, ``under_conditions`` is true
+false as printed            ``printed`` is false, ``corrected`` is true
+reproduced                  ``reproduced`` is true
+reproduced with deviations  ``reproduced`` is false, ``with_deviations`` is true
+not reproduced              ``reproduced`` is false, ``with_deviations`` is not true
+not checkable               no computation can decide it, see :func:`not_checkable`
+==========================  =============================================
+
+Each check is added to ``claims.json`` in the staging folder of the execution; the scorecard
+is made from these files.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._files import Run, current_run, write_atomic
+from ._jupyter import in_jupyter, publish
+from ._numbers import significant
+
+VERDICTS = (
+    "holds",
+    "holds with conditions",
+    "false as printed",
+    "reproduced",
+    "reproduced with deviations",
+    "not reproduced",
+    "not checkable",
+)
+SOURCES = ("thesis", "balle", "xie", "poster", "lecture")
+
+#: A claim's id: the source, a colon, and lower-case words or numbers joined by ``.`` or ``-``.
+ID_PATTERN = re.compile(rf"(?:{'|'.join(SOURCES)}):[a-z0-9]+(?:[.-][a-z0-9]+)*")
+#: A page: its path below ``notebooks``, without the suffix.
+PAGE_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]*(?:/[a-z0-9][a-z0-9-]*)*")
+
+_FIELDS = ("id", "source", "title", "statement", "expected", "page")
+_STYLES = {
+    "holds": "verdict-holds",
+    "holds with conditions": "verdict-conditions",
+    "false as printed": "verdict-false",
+    "reproduced": "verdict-reproduced",
+    "reproduced with deviations": "verdict-deviations",
+    "not reproduced": "verdict-not",
+    "not checkable": "verdict-not",
+}
+_LONGEST_TITLE, _LONGEST_STRING = 90, 80
+
+Number = bool | int | float | str
+
+
+class ClaimError(ValueError):
+    """A claim, or its check, does not say what it must."""
+
+
+class ClaimMismatch(AssertionError):
+    """The computed verdict differs from the expected one."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of ``book/claims.yml``; see the module for the fields."""
+
+    id: str
+    source: str
+    title: str
+    statement: str
+    expected: str
+    page: str
+
+    @property
+    def anchor(self) -> str:
+        """The HTML anchor of its badge.
+
+        >>> Claim("thesis:3.17", "thesis", "", "", "holds", "p").anchor
+        'claim-thesis-3-17'
+        """
+        return _anchor(self.id)
+
+
+@dataclass
+class Badge:
+    """A checked claim, shown as one line: verdict, id, numbers.
+
+    In Jupyter it shows itself once, when it is made, wherever in a cell that is.
+
+    Attributes
+    ----------
+    id, verdict : str
+        The claim and its computed verdict.
+    numbers : dict
+        The evidence, as plain Python values.
+    reason : str
+        Why nothing could be computed; empty otherwise.
+    """
+
+    id: str
+    verdict: str
+    numbers: dict[str, Number]
+    reason: str = ""
+    _shown: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def anchor(self) -> str:
+        """The HTML anchor of this badge."""
+        return _anchor(self.id)
+
+    def _repr_html_(self) -> str:
+        evidence = html.escape(evidence_text(self.numbers, self.reason))
+        return (
+            f'<div class="claim-badge" id="{self.anchor}">{verdict_html(self.verdict)} '
+            f'<code class="claim-id">{self.id}</code> '
+            f'<span class="claim-numbers">{evidence}</span></div>'
+        )
+
+    def _repr_markdown_(self) -> str:
+        # The target makes the badge a checked cross reference: {ref}`text <claim-...>`.
+        return f"({self.anchor})=\n\n{self}"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {
+            "text/plain": str(self),
+            "text/html": self._repr_html_(),
+            "text/markdown": self._repr_markdown_(),
+        }
+
+    def _ipython_display_(self) -> None:
+        if self._shown:  # it was the last expression of its cell as well
+            return
+        self._shown = True
+        publish(self._repr_mimebundle_())
+
+    def __str__(self) -> str:
+        evidence = evidence_text(self.numbers, self.reason)
+        return f"{self.verdict}: {self.id}" + (f" ({evidence})" if evidence else "")
+
+
+# -- the list ---------------------------------------------------------------------------
+
+
+def load(path: str | Path, root: str | Path | None = None) -> dict[str, Claim]:
+    """Read and validate a list of claims.
+
+    Parameters
+    ----------
+    path : path
+        A YAML file that holds a list, see the module.
+    root : path, optional
+        The repository; when given, every page must exist as ``notebooks/<page>.md``.
+
+    Returns
+    -------
+    dict of str to Claim
+        In the order of the file.
+
+    Raises
+    ------
+    ClaimError
+        If anything in the file is missing, unknown, repeated or malformed.
+    """
+    import yaml
+
+    path = Path(path)
+    if not path.is_file():
+        raise ClaimError(f"{path} does not exist: it must list the claims")
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ClaimError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(entries, list):
+        raise ClaimError(f"{path} must hold a list of claims, got {type(entries).__name__}")
+    claims: dict[str, Claim] = {}
+    anchors: dict[str, str] = {}
+    for position, entry in enumerate(entries, start=1):
+        claim = _parse(entry, f"{path.name}, claim {position}")
+        if claim.id in claims:
+            raise ClaimError(f"{path.name}, claim {position}: {claim.id} is listed twice")
+        if claim.anchor in anchors:
+            raise ClaimError(
+                f"{path.name}, claim {position}: {claim.id} and {anchors[claim.anchor]} "
+                f"would share the anchor {claim.anchor}"
+            )
+        if root is not None and not source_of(claim.page, Path(root)).is_file():
+            raise ClaimError(
+                f"{path.name}, claim {position} ({claim.id}): "
+                f"page notebooks/{claim.page}.md does not exist"
+            )
+        claims[claim.id] = claim
+        anchors[claim.anchor] = claim.id
+    return claims
+
+
+def source_of(page: str, root: Path) -> Path:
+    """The source file of a page."""
+    return root / "notebooks" / f"{page}.md"
+
+
+def _parse(entry: object, where: str) -> Claim:
+    if not isinstance(entry, dict):
+        raise ClaimError(f"{where}: expected the fields {', '.join(_FIELDS)}, got {entry!r}")
+    if isinstance(entry.get("id"), str):
+        where = f"{where} ({entry['id']})"
+    unknown = sorted(str(key) for key in entry if key not in _FIELDS)
+    if unknown:
+        raise ClaimError(
+            f"{where}: unknown field {', '.join(unknown)}; known: {', '.join(_FIELDS)}"
+        )
+    missing = [name for name in _FIELDS if name not in entry]
+    if missing:
+        raise ClaimError(f"{where}: missing field {', '.join(missing)}")
+    for name in _FIELDS:
+        value = entry[name]
+        if not isinstance(value, str) or not value.strip():
+            raise ClaimError(f"{where}: {name} must be a non-empty text, got {value!r}")
+    claim = Claim(**{name: entry[name].strip() for name in _FIELDS})
+    _validate(claim, where)
+    return claim
+
+
+def _validate(claim: Claim, where: str) -> None:
+    if claim.source not in SOURCES:
+        raise ClaimError(
+            f"{where}: source must be one of {', '.join(SOURCES)}, got {claim.source!r}"
+        )
+    if not ID_PATTERN.fullmatch(claim.id):
+        raise ClaimError(
+            f"{where}: id must look like thesis:3.17 or xie:lemma-1 (a source, a colon, "
+            f"lower-case words or numbers joined by . or -), got {claim.id!r}"
+        )
+    if not claim.id.startswith(f"{claim.source}:"):
+        raise ClaimError(f"{where}: id and source disagree, source is {claim.source!r}")
+    if claim.expected not in VERDICTS:
+        raise ClaimError(
+            f"{where}: unknown verdict {claim.expected!r}, expected one of {'; '.join(VERDICTS)}"
+        )
+    if not PAGE_PATTERN.fullmatch(claim.page):
+        raise ClaimError(
+            f"{where}: page must look like 3-policy-evaluation/dp-lsw "
+            f"(below notebooks, without suffix), got {claim.page!r}"
+        )
+    if len(claim.title) > _LONGEST_TITLE or "\n" in claim.title:
+        raise ClaimError(f"{where}: title must be one line of at most {_LONGEST_TITLE} characters")
+
+
+# -- checking ---------------------------------------------------------------------------
+
+
+def check(
+    claim_id: str,
+    /,
+    *,
+    printed: bool | np.bool_ | None = None,
+    under_conditions: bool | np.bool_ | None = None,
+    corrected: bool | np.bool_ | None = None,
+    reproduced: bool | np.bool_ | None = None,
+    with_deviations: bool | np.bool_ | None = None,
+    **numbers: object,
+) -> Badge:
+    """Derive a claim's verdict from what was computed, compare it, and record it.
+
+    Parameters
+    ----------
+    claim_id : str
+        A claim of ``book/claims.yml`` that belongs to the page being executed.
+    printed : bool, optional
+        Statements: does it hold exactly as its source prints it?
+    under_conditions : bool, optional
+        Statements: does it hold once the conditions that the page names are added?
+    corrected : bool, optional
+        Statements: does the page's corrected version hold?
+    reproduced : bool, optional
+        Outcomes (figures, tables, experimental sentences): did it come out as stated?
+    with_deviations : bool, optional
+        Outcomes: did it come out apart from the deviations that the page lists?
+    **numbers
+        The evidence, at least one number: bool, int, float or a short text each.
+
+    Returns
+    -------
+    Badge
+        One line that shows itself in Jupyter.
+
+    Raises
+    ------
+    ClaimError
+        If the claim is unknown, belongs to another page or was checked before, if the
+        booleans do not determine a verdict, or if the evidence is not made of numbers.
+    ClaimMismatch
+        If the verdict differs from the expected one.
+    """
+    outcome = {
+        "printed": printed,
+        "under_conditions": under_conditions,
+        "corrected": corrected,
+        "reproduced": reproduced,
+        "with_deviations": with_deviations,
+    }
+    run = current_run()
+    claim = _find(claim_id, run)
+    verdict = _derive(claim_id, {name: _as_bool(name, v) for name, v in outcome.items()})
+    return _record(claim, verdict, _as_numbers(claim_id, numbers), "", run)
+
+
+def not_checkable(claim_id: str, /, reason: str) -> Badge:
+    """Record that no computation can decide a claim.
+
+    Parameters
+    ----------
+    claim_id : str
+        As in :func:`check`.
+    reason : str
+        What is missing, in one sentence for the reader.
+
+    Returns
+    -------
+    Badge
+        One line that shows itself in Jupyter.
+
+    Raises
+    ------
+    ClaimError, ClaimMismatch
+        As in :func:`check`; an empty reason is an error.
+    """
+    run = current_run()
+    claim = _find(claim_id, run)
+    if not isinstance(reason, str) or not reason.strip():
+        raise ClaimError(f"{claim_id}: say why it is not checkable, got {reason!r}")
+    return _record(claim, "not checkable", {}, " ".join(reason.split()), run)
+
+
+def _find(claim_id: str, run: Run) -> Claim:
+    path = run.root / "book" / "claims.yml"
+    claims = _load_cached(path, path.stat().st_mtime_ns if path.is_file() else 0)
+    if claim_id not in claims:
+        raise ClaimError(f"unknown claim {claim_id!r}: it is not listed in book/claims.yml")
+    claim = claims[claim_id]
+    if run.page is not None and claim.page != run.page:
+        raise ClaimError(f"{claim_id} belongs to page {claim.page}, but this is page {run.page}")
+    return claim
+
+
+@functools.lru_cache(maxsize=4)
+def _load_cached(path: Path, _modified: int) -> dict[str, Claim]:
+    return load(path)
+
+
+def _as_bool(name: str, value: object) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    raise ClaimError(f"{name} must be True or False, got {value!r} ({type(value).__name__})")
+
+
+def _derive(claim_id: str, outcome: Mapping[str, bool | None]) -> str:
+    statement = {k: outcome[k] for k in ("printed", "under_conditions", "corrected")}
+    result = {k: outcome[k] for k in ("reproduced", "with_deviations")}
+    is_statement = any(v is not None for v in statement.values())
+    is_outcome = any(v is not None for v in result.values())
+    if is_statement and is_outcome:
+        raise ClaimError(
+            f"{claim_id}: give either {', '.join(statement)} (a statement) "
+            f"or {', '.join(result)} (an outcome), not both"
+        )
+    if is_outcome:
+        return _derive_outcome(claim_id, **result)
+    return _derive_statement(claim_id, **statement)
+
+
+def _derive_statement(
+    claim_id: str, printed: bool | None, under_conditions: bool | None, corrected: bool | None
+) -> str:
+    if printed is None:
+        raise ClaimError(f"{claim_id}: nothing was computed; give printed= or reproduced=")
+    if printed:
+        if corrected is False or under_conditions is False:
+            raise ClaimError(
+                f"{claim_id}: it holds as printed, so corrected and under_conditions "
+                "must be true or left out"
+            )
+        return "holds"
+    if corrected is False:
+        raise ClaimError(f"{claim_id}: false as printed, and its corrected version fails too")
+    if under_conditions and corrected:
+        raise ClaimError(
+            f"{claim_id}: under_conditions and corrected are both true; "
+            "leave one out, they lead to different verdicts"
+        )
+    if under_conditions:
+        return "holds with conditions"
+    if corrected:
+        return "false as printed"
+    raise ClaimError(
+        f"{claim_id}: a false statement needs a corrected version (corrected=True) "
+        "or conditions under which it survives (under_conditions=True)"
+    )
+
+
+def _derive_outcome(claim_id: str, reproduced: bool | None, with_deviations: bool | None) -> str:
+    if reproduced is None:
+        raise ClaimError(f"{claim_id}: with_deviations needs reproduced=True or False beside it")
+    if reproduced:
+        return "reproduced"
+    return "reproduced with deviations" if with_deviations else "not reproduced"
+
+
+def _as_numbers(claim_id: str, numbers: Mapping[str, object]) -> dict[str, Number]:
+    plain = {name: _as_number(claim_id, name, value) for name, value in numbers.items()}
+    if not any(isinstance(v, int | float) and not isinstance(v, bool) for v in plain.values()):
+        raise ClaimError(f"{claim_id}: a verdict needs at least one number as its evidence")
+    return plain
+
+
+def _as_number(claim_id: str, name: str, value: object) -> Number:
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        value = value.item()
+    if isinstance(value, float) and math.isnan(value):
+        raise ClaimError(f"{claim_id}: {name} is not a number (NaN)")
+    if isinstance(value, str) and len(value) > _LONGEST_STRING:
+        raise ClaimError(f"{claim_id}: {name} is a text of more than {_LONGEST_STRING} characters")
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise ClaimError(
+        f"{claim_id}: {name} must be one number or a short text, got {type(value).__name__}"
+    )
+
+
+def _record(claim: Claim, verdict: str, numbers: dict[str, Number], reason: str, run: Run) -> Badge:
+    if verdict != claim.expected:
+        evidence = ", ".join(f"{k}={v!r}" for k, v in numbers.items()) or reason
+        raise ClaimMismatch(
+            f"{claim.id}: computed {verdict!r}, expected {claim.expected!r} ({evidence})"
+        )
+    path = run.stage / "claims.json"
+    records = read(path) if path.is_file() else []
+    if any(record["id"] == claim.id for record in records):
+        if not run.interactive:
+            raise ClaimError(f"{claim.id} was already checked on page {claim.page}")
+        records = [r for r in records if r["id"] != claim.id]  # a reader ran the cell again
+    record = {
+        "id": claim.id,
+        "verdict": verdict,
+        "numbers": {name: _to_json(value) for name, value in numbers.items()},
+        "page": claim.page,
+        "profile": run.profile,
+    }
+    records.append(record | ({"reason": reason} if reason else {}))
+    text = json.dumps(records, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, text + "\n")
+    return _show(Badge(claim.id, verdict, numbers, reason))
+
+
+def _to_json(value: Number) -> Number:
+    # JSON has no infinity; a text is shown in the same way.
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+def read(path: str | Path) -> list[dict[str, Any]]:
+    """Read the records of one page.
+
+    Raises
+    ------
+    ClaimError
+        If the file is not a list of records.
+    """
+    try:
+        records = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ClaimError(f"{path} is not valid JSON: {error}") from error
+    needed = {"id", "verdict", "numbers", "page", "profile"}
+    if not isinstance(records, list) or not all(
+        isinstance(record, dict) and needed <= record.keys() for record in records
+    ):
+        raise ClaimError(f"{path} must hold a list of records with {', '.join(sorted(needed))}")
+    return records
+
+
+# -- showing ----------------------------------------------------------------------------
+
+
+def _anchor(claim_id: str) -> str:
+    return "claim-" + re.sub(r"[^a-z0-9]+", "-", claim_id)
+
+
+def verdict_html(verdict: str) -> str:
+    """A verdict as a span that the site's style sheet colours.
+
+    >>> verdict_html("holds")
+    '<span class="verdict verdict-holds">holds</span>'
+    """
+    return f'<span class="verdict {_STYLES[verdict]}">{html.escape(verdict)}</span>'
+
+
+def evidence_text(numbers: Mapping[str, Number], reason: str = "") -> str:
+    """The numbers of a claim in one line.
+
+    >>> evidence_text({"worst_ratio": 1.25, "runs": 20})
+    'worst ratio = 1.25, runs = 20'
+    """
+    parts = [f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in numbers.items()]
+    return ", ".join(parts) or reason
+
+
+def _shown(value: Number) -> str:
+    if isinstance(value, str) and value in ("inf", "-inf"):
+        value = float(value)
+    return significant(value)
+
+
+def _show(badge: Badge) -> Badge:
+    if in_jupyter():
+        badge._ipython_display_()
+    return badge
