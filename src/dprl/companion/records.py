@@ -1,0 +1,490 @@
+"""Records: the table behind each figure, with where it came from.
+
+``save`` writes a tidy table as CSV and, beside it, a JSON file with its provenance: page,
+profile, parameters, seed, versions, hash of the package's source, seconds and cores.
+``load`` gives both back and refuses a table that was edited after it was recorded.
+``compare`` lists where a fresh table differs from a recorded one.
+
+The files go to the staging folder of the execution; after a page has succeeded they are
+moved to ``data/results/<profile>``. Floats are written so that they read back exactly, and
+a float column may hold NaN (an empty cell): a value that does not exist.
+
+>>> import pandas as pd
+>>> old = pd.DataFrame({"algorithm": ["LSW", "LSL"], "rmse": [0.5, 0.25]})
+>>> compare(old, old.assign(rmse=[0.5, 0.3]), rtol=1e-9, atol=0)[["algorithm", "first", "second"]]
+  algorithm  first  second
+0       LSL   0.25     0.3
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import io
+import json
+import math
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ._files import PROFILES, Run, current_run, sha256, source_hash, write_atomic
+
+#: A record's name: lower-case words or numbers joined by ``.`` or ``-``.
+NAME_PATTERN = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
+
+_LIBRARIES = ("numpy", "scipy", "pandas")
+
+
+class RecordError(ValueError):
+    """A table cannot be recorded, or a record cannot be trusted."""
+
+
+class Record(NamedTuple):
+    """A recorded table.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        Columns of type float64, int64, bool or str.
+    provenance : dict
+        What was written beside it, see :func:`save`.
+    """
+
+    frame: pd.DataFrame
+    provenance: dict[str, Any]
+
+
+@dataclass
+class Timer:
+    """Seconds that a block took; see :func:`timer`."""
+
+    seconds: float = math.nan
+
+
+@contextmanager
+def timer() -> Iterator[Timer]:
+    """Time a block of code.
+
+    >>> with timer() as clock:
+    ...     total = sum(range(1000))
+    >>> clock.seconds >= 0
+    True
+    """
+    clock, start = Timer(), time.perf_counter()
+    try:
+        yield clock
+    finally:
+        clock.seconds = time.perf_counter() - start
+
+
+# -- save -------------------------------------------------------------------------------
+
+
+def save(
+    name: str,
+    frame: pd.DataFrame,
+    *,
+    seed: int | None,
+    parameters: Mapping[str, object],
+    seconds: float | None = None,
+    keys: Sequence[str] | None = None,
+) -> None:
+    """Write a tidy table and its provenance into the staging folder.
+
+    It returns nothing, so that it may be the last line of a cell.
+
+    Parameters
+    ----------
+    name : str
+        File name without suffix, for example ``figure-3-1``.
+    frame : DataFrame
+        One observation a row, one variable a column, index 0, 1, 2, ...
+    seed : int or None
+        The page's seed; None where nothing is random.
+    parameters : mapping
+        What the table depends on: numbers, texts, and lists of them.
+    seconds : float, optional
+        How long the computation took, see :func:`timer`.
+    keys : sequence of str, optional
+        Columns that identify a row; by default the columns that are not floats, if they do.
+
+    Raises
+    ------
+    RecordError
+        If the name, the table, the seed or the parameters are not fit to be recorded, or if
+        a table of the paper profile would be overwritten by another profile.
+    """
+    _check_name(name)
+    run = current_run()
+    tidy = _tidy(name, frame)
+    keys = _keys_of(name, tidy, keys)
+    plain = _plain(f"{name}: parameters", dict(parameters))
+    run = _with_profile(name, run, plain.get("profile", run.profile))
+    _check_seed(name, seed)
+    _check_seconds(name, seconds)
+    path = run.stage / "results" / f"{name}.csv"
+    _protect_paper(path, run)
+    data = _to_csv(tidy)
+    provenance = {
+        "name": name,
+        "page": run.page,
+        "profile": run.profile,
+        "parameters": plain,
+        "seed": None if seed is None else int(seed),
+        "sha256": sha256(data),
+        "rows": len(tidy),
+        "columns": {column: _kind(tidy[column]) for column in tidy},
+        "keys": keys,
+        "dprl": version("dprl"),
+        "source_sha256": source_hash(),
+        "python": platform.python_version(),
+        **{library: version(library) for library in _LIBRARIES},
+        "seconds": None if seconds is None else round(float(seconds), 3),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+    }
+    write_atomic(path, data)
+    write_atomic(path.with_suffix(".json"), _to_json(provenance))
+
+
+def _with_profile(name: str, run: Run, profile: str) -> Run:
+    """A reader chooses the profile in the page; under the runner the two must agree."""
+    if profile == run.profile:
+        return run
+    if not run.interactive or profile not in PROFILES:
+        raise RecordError(
+            f"{name}: parameters say profile {profile!r}, this execution has {run.profile!r}"
+        )
+    return dataclasses.replace(run, profile=profile)
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+        raise RecordError(
+            "a record's name is lower-case words or numbers joined by . or -, "
+            f"like figure-3-1; got {name!r}"
+        )
+
+
+def _check_seed(name: str, seed: object) -> None:
+    if seed is None:
+        return
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise RecordError(f"{name}: seed must be a non-negative integer or None, got {seed!r}")
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float | np.number):
+        raise RecordError(f"{name}: seconds must be a number, got {seconds!r}")
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise RecordError(f"{name}: seconds must be finite and not negative, got {seconds!r}")
+
+
+def _protect_paper(path: Path, run: Run) -> None:
+    if run.profile == "paper":
+        return
+    existing = path.with_suffix(".json")
+    recorded = existing.is_file() and json.loads(existing.read_text())["profile"] == "paper"
+    if recorded or (run.root / "data" / "results" / "paper") in path.resolve().parents:
+        raise RecordError(
+            f"{path.name} holds a result of the paper profile; "
+            f"a run with profile {run.profile} does not overwrite it"
+        )
+
+
+def _tidy(name: str, frame: object) -> pd.DataFrame:
+    """A copy with plain column types, or an error that says what is not tidy."""
+    if not isinstance(frame, pd.DataFrame):
+        raise RecordError(f"{name}: expected a DataFrame, got {type(frame).__name__}")
+    if frame.empty:
+        raise RecordError(f"{name}: the table is empty, shape {frame.shape}")
+    columns = list(frame.columns)
+    if frame.columns.nlevels > 1 or not all(isinstance(c, str) and c for c in columns):
+        raise RecordError(f"{name}: column names must be non-empty texts, got {columns}")
+    if any(c != c.strip() or "\n" in c or "\r" in c for c in columns):
+        raise RecordError(f"{name}: a column name has spaces at its ends or a line break")
+    twice = sorted({c for c in columns if columns.count(c) > 1})
+    if twice:
+        raise RecordError(f"{name}: column name used twice: {', '.join(twice)}")
+    index = frame.index
+    if index.nlevels > 1 or index.name is not None or list(index) != list(range(len(frame))):
+        raise RecordError(
+            f"{name}: the index must be 0, 1, 2, ...; use frame.reset_index() if it holds data, "
+            "frame.reset_index(drop=True) if it does not"
+        )
+    return pd.DataFrame({column: _column(name, frame[column]) for column in columns})
+
+
+def _column(name: str, column: pd.Series[Any]) -> pd.Series[Any]:
+    where = f"{name}, column {column.name!r}"
+    if pd.api.types.is_bool_dtype(column.dtype):
+        return column.astype("bool")
+    if pd.api.types.is_integer_dtype(column.dtype):
+        if not column.between(-(2**63), 2**63 - 1).all():
+            raise RecordError(f"{where}: an integer does not fit 64 bits, or is missing")
+        return column.astype("int64")
+    if pd.api.types.is_float_dtype(column.dtype):
+        values = column.astype("float64")
+        if np.isinf(values).any():
+            raise RecordError(f"{where}: infinite value in row {int(np.isinf(values).argmax())}")
+        return values
+    if isinstance(column.dtype, pd.StringDtype) or column.dtype == object:
+        return _text_column(where, column)
+    raise RecordError(
+        f"{where}: type {column.dtype} cannot be recorded; use float, integer, bool or text"
+    )
+
+
+def _text_column(where: str, column: pd.Series[Any]) -> pd.Series[Any]:
+    for row, value in enumerate(column):
+        if not isinstance(value, str):
+            raise RecordError(f"{where}: row {row} holds {value!r}, expected a text")
+        if "\r" in value or "\n" in value or "\0" in value:
+            raise RecordError(f"{where}: row {row} holds a line break or a null character")
+    return column.astype("str")
+
+
+def _kind(column: pd.Series[Any]) -> str:
+    kinds = {"f": "float64", "i": "int64", "b": "bool"}
+    return kinds.get(column.dtype.kind, "str")
+
+
+def _keys_of(name: str, frame: pd.DataFrame, keys: Sequence[str] | None) -> list[str] | None:
+    if keys is None:
+        candidates = _default_keys(frame)
+        return candidates if candidates and not frame.duplicated(candidates).any() else None
+    if isinstance(keys, str) or not keys:
+        raise RecordError(f"{name}: keys must be a non-empty list of columns, got {keys!r}")
+    _check_keys(name, frame, list(keys))
+    return list(keys)
+
+
+def _to_csv(frame: pd.DataFrame) -> bytes:
+    # pandas writes a float as its shortest text that reads back to the same number
+    return frame.to_csv(index=False, lineterminator="\n").encode()
+
+
+def _to_json(content: object) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(where: str, value: object) -> Any:
+    """A copy of a parameter in JSON's own types."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise RecordError(f"{where}: {value!r} is not finite")
+        return value
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise RecordError(f"{where}: names must be texts, got {list(value)}")
+        return {key: _plain(f"{where}.{key}", item) for key, item in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(f"{where}[{i}]", item) for i, item in enumerate(value)]
+    if isinstance(value, Path | dt.date):
+        raise RecordError(f"{where}: {value!r} would differ from machine to machine or day to day")
+    raise RecordError(f"{where}: cannot record a {type(value).__name__}, convert it first")
+
+
+# -- load -------------------------------------------------------------------------------
+
+
+def load(name: str, profile: str = "paper") -> Record:
+    """Read a record and check that its table is the one that was recorded.
+
+    Parameters
+    ----------
+    name : str
+        As given to :func:`save`.
+    profile : str
+        ``paper`` (the default) or ``quick``.
+
+    Returns
+    -------
+    Record
+        The table and its provenance. What this execution has just saved comes first, then
+        ``data/results/<profile>``.
+
+    Raises
+    ------
+    RecordError
+        If there is no such record, or its table and provenance do not belong together.
+    """
+    _check_name(name)
+    if profile not in PROFILES:
+        raise RecordError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+    path = locate(name, profile)
+    if path is None:
+        raise RecordError(
+            f"no record {name!r} with profile {profile}: "
+            f"data/results/{profile}/{name}.csv does not exist"
+        )
+    return read(path)
+
+
+def locate(name: str, profile: str) -> Path | None:
+    """The CSV file of a record, or None: staged by this execution first, then kept."""
+    run = current_run()
+    staged = run.stage / "results" / f"{name}.csv"
+    if staged.is_file() and read(staged).provenance["profile"] == profile:
+        return staged
+    kept = run.root / "data" / "results" / profile / f"{name}.csv"
+    return kept if kept.is_file() else None
+
+
+def read(path: str | Path) -> Record:
+    """Read one record by the path of its CSV file; see :func:`load`."""
+    path = Path(path)
+    beside = path.with_suffix(".json")
+    if not path.is_file():
+        raise RecordError(f"{path} does not exist")
+    if not beside.is_file():
+        raise RecordError(f"{path.name} has no provenance: {beside.name} is missing beside it")
+    try:
+        provenance: dict[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
+        recorded, columns = provenance["sha256"], dict(provenance["columns"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{beside.name} is not a provenance file: {error!r}") from error
+    data = path.read_bytes()
+    if sha256(data) != recorded:
+        raise RecordError(
+            f"{path.name} was edited after it was recorded: its sha256 is {sha256(data)[:12]}, "
+            f"{beside.name} says {recorded[:12]}; run its page again"
+        )
+    return Record(_from_csv(data, columns), provenance)
+
+
+def _from_csv(data: bytes, columns: dict[str, str]) -> pd.DataFrame:
+    empty = {column: [""] for column, kind in columns.items() if kind == "float64"}
+    return pd.read_csv(
+        io.BytesIO(data),
+        dtype=columns,
+        float_precision="round_trip",
+        keep_default_na=False,
+        na_values=empty,
+    )
+
+
+# -- compare ----------------------------------------------------------------------------
+
+
+def compare(
+    a: pd.DataFrame,
+    b: pd.DataFrame,
+    keys: Sequence[str] | None = None,
+    rtol: float = 1e-6,
+    atol: float = 1e-12,
+) -> pd.DataFrame:
+    """List where two tables of the same kind differ.
+
+    Two values agree when ``|a - b| <= atol + rtol * max(|a|, |b|)``, or when both are NaN;
+    texts, integers and booleans outside the keys must be equal.
+
+    Parameters
+    ----------
+    a, b : DataFrame
+        Tables with the same columns, for example recorded and fresh.
+    keys : sequence of str, optional
+        Columns that identify a row. By default all that are not floats. A float among the
+        keys matches when its first twelve digits do.
+    rtol, atol : float
+        Relative and absolute tolerance, not negative.
+
+    Returns
+    -------
+    DataFrame
+        The keys, then ``column``, ``first``, ``second`` and ``difference``; no row when the
+        tables agree. A row that only one table has appears once, with ``column`` saying
+        ``(row only in first)`` or ``(row only in second)``.
+
+    Raises
+    ------
+    RecordError
+        If the columns differ or the keys do not identify the rows.
+    """
+    if not (0 <= rtol < math.inf and 0 <= atol < math.inf):
+        raise RecordError(f"tolerances must be finite and not negative, got {rtol}, {atol}")
+    if set(a.columns) != set(b.columns):
+        only = sorted(set(a.columns) ^ set(b.columns))
+        raise RecordError(f"the tables do not have the same columns: {', '.join(only)}")
+    keys = list(keys) if keys is not None else _default_keys(a)
+    if not keys:
+        raise RecordError("no column identifies a row: give keys")
+    for side, frame in (("first", a), ("second", b)):
+        _check_keys(f"{side} table", frame, keys)
+    left, right = _by_key(a, keys), _by_key(b, keys)
+    rows: list[dict[str, object]] = []
+    for key in {**left, **right}:
+        if key not in left or key not in right:
+            side = "first" if key in left else "second"
+            row = left.get(key, right.get(key))
+            rows.append(_difference(keys, row, f"(row only in {side})"))
+            continue
+        for column in (c for c in a.columns if c not in keys):
+            first, second = left[key][column], right[key][column]
+            if not _agree(first, second, rtol, atol):
+                rows.append(_difference(keys, left[key], column, first, second))
+    return pd.DataFrame(rows, columns=[*keys, "column", "first", "second", "difference"])
+
+
+def _default_keys(frame: pd.DataFrame) -> list[str]:
+    return [c for c in frame.columns if not pd.api.types.is_float_dtype(frame[c].dtype)]
+
+
+def _check_keys(where: str, frame: pd.DataFrame, keys: list[str]) -> None:
+    unknown = [key for key in keys if key not in frame.columns]
+    if unknown:
+        raise RecordError(f"{where}: no column {', '.join(map(repr, unknown))} to be a key")
+    repeated = frame.duplicated(keys)
+    if repeated.any():
+        example = frame.loc[repeated, keys].iloc[0].to_dict()
+        raise RecordError(f"{where}: the keys do not identify its rows, twice: {example}")
+
+
+def _by_key(frame: pd.DataFrame, keys: list[str]) -> dict[tuple[object, ...], dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {str(name): value for name, value in row.items()} for row in frame.to_dict("records")
+    ]
+    return {tuple(_key_value(row[key]) for key in keys): row for row in rows}
+
+
+def _key_value(value: object) -> object:
+    return f"{value:.12g}" if isinstance(value, float) else value
+
+
+def _agree(first: object, second: object, rtol: float, atol: float) -> bool:
+    if not (isinstance(first, float) and isinstance(second, float)):
+        return bool(first == second)
+    if math.isnan(first) or math.isnan(second):
+        return math.isnan(first) and math.isnan(second)
+    return abs(first - second) <= atol + rtol * max(abs(first), abs(second))
+
+
+def _difference(
+    keys: list[str],
+    row: Mapping[str, object] | None,
+    column: str,
+    first: object = None,
+    second: object = None,
+) -> dict[str, object]:
+    numbers = isinstance(first, int | float) and isinstance(second, int | float)
+    gap = abs(float(first) - float(second)) if numbers else math.nan  # type: ignore[arg-type]
+    identity = {key: row[key] for key in keys} if row else {}
+    return {**identity, "column": column, "first": first, "second": second, "difference": gap}
