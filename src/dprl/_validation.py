@@ -66,10 +66,19 @@ def generator(rng: Any) -> np.random.Generator:
     return rng
 
 
+def instance(name: str, value: Any, kind: type) -> None:
+    """An object of one of the package's own types."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+
+
 def finite_array(name: str, values: ArrayLike, ndim: int | None = None) -> FloatArray:
     """A float array without NaN or infinity, of the given number of dimensions."""
     try:
-        x = np.asarray(values, dtype=np.float64)
+        raw = np.asarray(values)
+        if raw.dtype.kind not in "biufO":  # text and complex numbers are not converted silently
+            raise TypeError(f"got {raw.dtype}")
+        x = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers: {error}") from None
     if ndim is not None and x.ndim != ndim:

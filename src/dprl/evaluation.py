@@ -59,6 +59,7 @@ def lsw(
     >>> lsw(data, tabular(2), [1.0, 1.0]).tolist()
     [0.5, 1.0]
     """
+    check.instance("statistics", statistics, VisitStatistics)
     phi = feature_matrix(features, statistics.n_states)
     w = check.weight_vector("weights", weights, statistics.n_states)
     inverse = weighted_pseudo_inverse(phi, w, allow_rank_deficient=allow_rank_deficient)
@@ -96,6 +97,7 @@ def lsl(
     >>> lsl(data, tabular(2), [1.0, 1.0], ridge=2.0).round(4).tolist()
     [0.3333, 0.5]
     """
+    check.instance("statistics", statistics, VisitStatistics)
     phi = feature_matrix(features, statistics.n_states)
     gamma = visit_weights(statistics, weights)
     matrix = _ridge_matrix(statistics, phi, gamma, ridge)
@@ -105,6 +107,7 @@ def lsl(
 
 def visit_weights(statistics: VisitStatistics, weights: ArrayLike) -> FloatArray:
     """Diagonal of Gamma_X, rho_s |X_s| / m; shape (..., N), rho in [0, 1]."""
+    check.instance("statistics", statistics, VisitStatistics)
     rho = regression_weights(weights, statistics.n_states)
     out: FloatArray = rho * statistics.counts / statistics.n_trajectories
     return out
@@ -152,9 +155,11 @@ def empirical_risk(
     returns: FirstVisitReturns, features: ArrayLike, theta: ArrayLike, weights: ArrayLike
 ) -> float:
     """J_X(theta), equation (1), from the single returns of one batch."""
+    check.instance("returns", returns, FirstVisitReturns)
     phi = feature_matrix(features, returns.returns.shape[1])
     rho = regression_weights(weights, phi.shape[0])
-    error = np.where(returns.visited, returns.returns - phi @ _parameters(theta, phi), 0.0)
+    parameters = _parameters(check.finite_array("theta", theta, ndim=1), phi)
+    error = np.where(returns.visited, returns.returns - phi @ parameters, 0.0)
     return float(((error**2) @ rho).mean())
 
 
@@ -166,6 +171,7 @@ def ridge_risk(
     ridge: float,
 ) -> float:
     """J_X^lambda(theta) = J_X(theta) + lambda/(2m) ||theta||^2 (thesis, equation 3.8)."""
+    check.instance("returns", returns, FirstVisitReturns)
     lam = check.positive("ridge", ridge)
     parameters = check.finite_array("theta", theta, ndim=1)
     penalty = lam / (2 * len(returns)) * float(parameters @ parameters)
@@ -176,6 +182,7 @@ def weighted_risk(
     statistics: VisitStatistics, features: ArrayLike, theta: ArrayLike, weights: ArrayLike
 ) -> FloatArray:
     """J_X^w(theta) = sum_s w_s (F_{X,s} - phi_s' theta)^2 (thesis, equation 3.4); shape (...)."""
+    check.instance("statistics", statistics, VisitStatistics)
     phi = feature_matrix(features, statistics.n_states)
     w = check.weight_vector("weights", weights, statistics.n_states)
     out: FloatArray = (statistics.mean_returns - _parameters(theta, phi) @ phi.T) ** 2 @ w
@@ -211,6 +218,7 @@ def excess_ridge_risk(
     Exactly the quadratic form of theta - minimiser in
     Phi' Gamma_X Phi + lambda/(2m) I.
     """
+    check.instance("statistics", statistics, VisitStatistics)
     phi = feature_matrix(features, statistics.n_states)
     gamma = visit_weights(statistics, weights)
     lam = check.positive("ridge", ridge)

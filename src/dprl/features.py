@@ -111,7 +111,9 @@ def weighted_pseudo_inverse(
             f"Gamma^(1/2) Phi has rank {r} below d = {phi.shape[1]}: the solution is not unique. "
             "Drop columns, weight more states, or allow_rank_deficient=True for the least norm"
         )
-    return np.asarray(np.linalg.pinv(scaled), dtype=np.float64)
+    # the cut-off of matrix_rank: a direction that does not count as rank is not inverted
+    cut_off = max(scaled.shape) * np.finfo(np.float64).eps
+    return np.asarray(np.linalg.pinv(scaled, rcond=cut_off), dtype=np.float64)
 
 
 def pseudo_inverse_norm(

@@ -129,6 +129,10 @@ class MarkovRewardProcess:
     def bellman(self, values: ArrayLike) -> FloatArray:
         """One application of the Bellman operator, equation (1); (..., n) -> (..., n)."""
         v = check.finite_array("values", values)
+        if v.ndim == 0 or v.shape[-1] != self.n_states:
+            raise ValueError(
+                f"values must have {self.n_states} entries in the last axis, got shape {v.shape}"
+            )
         out: FloatArray = self.expected_reward + self.discount * v @ self.transition.T
         return out
 

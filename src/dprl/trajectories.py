@@ -108,7 +108,12 @@ class Batch:
         >>> len(batch), batch.lengths.tolist()
         (2, [2, 1])
         """
-        rows = [list(x) for x in trajectories]
+        try:
+            rows = [list(x) for x in trajectories]
+        except TypeError:
+            raise ValueError(
+                "trajectories must be an iterable of lists of (state, action, reward)"
+            ) from None
         for i, row in enumerate(rows):
             for t, step in enumerate(row):
                 if not isinstance(step, Sequence) or len(step) != 3:
@@ -117,11 +122,11 @@ class Batch:
                     )
         flat = [step for row in rows for step in row]
         return cls(
-            states=np.array([step[0] for step in flat]),
-            rewards=np.array([step[2] for step in flat], dtype=np.float64),
-            lengths=np.array([len(row) for row in rows], dtype=np.int64),
+            states=_integers("states", [step[0] for step in flat]),
+            rewards=check.finite_array("rewards", [step[2] for step in flat]),
+            lengths=_integers("lengths", [len(row) for row in rows]),
             n_states=n_states,
-            actions=np.array([step[1] for step in flat]),
+            actions=_integers("actions", [step[1] for step in flat]),
         )
 
     def __len__(self) -> int:
@@ -139,14 +144,15 @@ class Batch:
         return np.repeat(np.arange(len(self)), self.lengths)
 
     def replace(self, index: int, trajectory: Sequence[tuple[int, int, float]]) -> Batch:
-        """The neighbouring batch in which one trajectory is replaced."""
+        """The neighbouring batch in which one trajectory is replaced.
+
+        A batch without actions stays without them.
+        """
         if not 0 <= check.whole("index", index, minimum=0) < len(self):
             raise ValueError(f"index {index} is outside the batch 0 .. {len(self) - 1}")
         new = Batch.from_lists([trajectory], self.n_states)
         stop = int(self.ends[index])
         begin = stop - int(self.lengths[index])
-        mine = np.zeros(self.states.size, np.int64) if self.actions is None else self.actions
-        assert new.actions is not None
 
         def spliced(old: NDArray[np.generic], inserted: NDArray[np.generic]) -> NDArray[np.generic]:
             return np.concatenate([old[:begin], inserted, old[stop:]])
@@ -158,7 +164,9 @@ class Batch:
             rewards=spliced(self.rewards, new.rewards),  # type: ignore[arg-type]
             lengths=lengths,
             n_states=self.n_states,
-            actions=spliced(mine, new.actions),  # type: ignore[arg-type]
+            actions=None
+            if self.actions is None or new.actions is None
+            else spliced(self.actions, new.actions),  # type: ignore[arg-type]
         )
 
 
@@ -223,7 +231,7 @@ class FirstVisitReturns:
             before averaging. Without it nothing is clipped, and no private
             algorithm accepts the result.
         """
-        source = self if bounds is None else self.clipped(*bounds)
+        source = self if bounds is None else self.clipped(*_pair(bounds))
         counts = self.visit_counts
         means = source.returns.sum(axis=0) / np.maximum(counts, 1)
         return VisitStatistics(counts, means, len(self), bounds)
@@ -269,7 +277,7 @@ class VisitStatistics:
         if means[counts == 0].any():
             raise ValueError("mean_returns must be 0 where a state was never visited")
         if self.bounds is not None:
-            low, high = value_range(*self.bounds)
+            low, high = value_range(*_pair(self.bounds))
             slack = 1e-9 * max(abs(low), abs(high))
             seen = means[counts > 0]
             if seen.size and (seen.min() < low - slack or seen.max() > high + slack):
@@ -288,6 +296,7 @@ class VisitStatistics:
 
     def merged(self, other: VisitStatistics) -> VisitStatistics:
         """The statistics of both batches together; ranges must agree."""
+        check.instance("other", other, VisitStatistics)
         if self.bounds != other.bounds or self.counts.shape != other.counts.shape:
             raise ValueError("only batches of the same shape and the same clipping range merge")
         counts = self.counts + other.counts
@@ -312,6 +321,7 @@ def discounted_returns(batch: Batch, discount: float) -> FloatArray:
     >>> discounted_returns(batch, 0.5).tolist()
     [0.5, 1.0, 2.0]
     """
+    check.instance("batch", batch, Batch)
     gamma = check.discount(discount)
     out = np.empty_like(batch.rewards)
     order = np.argsort(-batch.lengths, kind="stable")
@@ -337,6 +347,7 @@ def first_visit_returns(batch: Batch, discount: float) -> FirstVisitReturns:
     >>> first_visit_returns(batch, 0.5).returns.tolist()
     [[2.5, 5.0, 0.0]]
     """
+    check.instance("batch", batch, Batch)
     m, n = len(batch), batch.n_states
     key = batch.owners * n + batch.states
     first = np.full(m * n, -1, dtype=np.int64)
@@ -386,6 +397,7 @@ def simulate(
     m = check.whole("n_trajectories", n_trajectories)
     limit = check.whole("max_steps", max_steps)
     check.generator(rng)
+    check.instance("process", process, MarkovRewardProcess)
     process.require_termination()
     if not record_terminal and process.start[process.terminal].any():
         raise ValueError(
@@ -396,9 +408,8 @@ def simulate(
     state = rng.choice(process.n_states, size=m, p=process.start)
     alive = np.arange(m)
     steps: list[tuple[IntArray, IntArray, FloatArray]] = []
+    taken = 0
     while alive.size:
-        if len(steps) > limit:
-            raise RuntimeError(f"{alive.size} trajectories have not ended after {limit} steps")
         ended = process.terminal[state]
         if ended.any():
             if record_terminal:
@@ -406,6 +417,11 @@ def simulate(
             alive, state = alive[~ended], state[~ended]
             if not alive.size:
                 break
+        if taken == limit:
+            raise RuntimeError(
+                f"{alive.size} trajectories have not ended after max_steps = {limit} steps"
+            )
+        taken += 1
         # inverse transform over the few successors of each state
         branch = (rng.random(alive.size)[:, None] >= cumulative[state]).sum(axis=1)
         following = successors[state, branch]
@@ -438,6 +454,7 @@ def chain_first_visit_returns(
     """
     m = check.whole("n_trajectories", n_trajectories)
     check.generator(rng)
+    check.instance("chain", chain, Chain)
     n = chain.n_states
     start = np.zeros(m, np.int64) if chain.start == "first" else rng.integers(n, size=m)
     remaining = rng.geometric(1 - chain.stay, size=(n, m))  # state by state: long vectors
@@ -492,7 +509,8 @@ def chain_visit_statistics(
     m = check.whole("n_trajectories", n_trajectories)
     runs = 1 if n_batches is None else check.whole("n_batches", n_batches)
     check.generator(rng)
-    low, high = (-np.inf, np.inf) if bounds is None else value_range(*bounds)
+    check.instance("chain", chain, Chain)
+    low, high = (-np.inf, np.inf) if bounds is None else value_range(*_pair(bounds))
     n, holding = chain.n_states, chain.n_holding
     start = chain.process.start[:n]
     counts = np.zeros((runs, n), np.int64)
@@ -538,6 +556,12 @@ def value_range(lower: float, upper: float) -> tuple[float, float]:
     return low, high
 
 
+def _pair(bounds: tuple[float, float]) -> tuple[float, float]:
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        raise ValueError(f"bounds must be a pair (lower, upper), got {bounds!r}")
+    return bounds[0], bounds[1]
+
+
 def _chain_payoffs(chain: Chain, longest: int) -> FloatArray:
     """Return of a first visit t = 0 .. longest steps before the absorbing state is reached.
 
@@ -563,7 +587,10 @@ def _sparse_rows(transition: FloatArray) -> tuple[IntArray, FloatArray]:
 
 
 def _integers(name: str, values: ArrayLike, ndim: int | None = 1) -> IntArray:
-    x = np.asarray(values)
+    try:
+        x = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array of integers: {error}") from None
     if ndim is not None and x.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {x.shape}")
     if x.size and not np.issubdtype(x.dtype, np.integer):

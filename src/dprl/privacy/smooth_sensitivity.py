@@ -93,12 +93,20 @@ class GaussianSmoothing:
         The caller has proved (a) and (b) for sigma. Floating-point noise: for
         study, not for a release.
         """
-        if mean.shape[-1] != self.dimension:
+        mu = check.finite_array("mean", mean)
+        scale = check.finite_array("sigma", sigma)
+        if mu.ndim == 0 or mu.shape[-1] != self.dimension:
             raise ValueError(
-                f"the constants are for {self.dimension} parameters, got {mean.shape[-1]}"
+                f"mean: the constants are for {self.dimension} parameters in the last axis, "
+                f"got shape {mu.shape}"
             )
-        noise = check.generator(rng).standard_normal(mean.shape)
-        out: FloatArray = mean + np.asarray(sigma)[..., None] * noise
+        if scale.shape != mu.shape[:-1] or (scale <= 0).any():
+            raise ValueError(
+                f"sigma must be positive, one for each of the batches {mu.shape[:-1]}, "
+                f"got shape {scale.shape}"
+            )
+        noise = check.generator(rng).standard_normal(mu.shape)
+        out: FloatArray = mu + scale[..., None] * noise
         return out
 
 
