@@ -1,0 +1,283 @@
+"""Sweeps: many independent trials, on one core or on a cluster, with the same numbers.
+
+``run`` calls ``trial(task, seed)`` once for each task. Trial i gets the i-th child of
+``SeedSequence(seed)``, so a result depends on the seed and on its place in the list, never
+on who computes it or when:
+
+>>> import numpy as np
+>>> def throw(task, seed):
+...     return int(np.random.default_rng(seed).integers(1, 7, task["dice"]).sum())
+>>> once = run(throw, [{"dice": 1}, {"dice": 2}], seed=3, workers=1, label="dice")
+>>> once == run(throw, [{"dice": 1}, {"dice": 2}], seed=3, workers=1, label="dice")
+True
+
+``DPRL_WORKERS`` says how many processes share the work. With ``DPRL_SCHEDULER``, the address
+of a Dask scheduler (extra ``cluster``), the same call runs on that cluster.
+
+Every finished trial is kept under ``_build/sweeps`` until the whole sweep has succeeded. A
+sweep that was killed continues from what it had finished, unless the trial's code, the
+package, the tasks or the seed have changed.
+
+Progress goes to the terminal that ``DPRL_TTY`` names, and nowhere else: not into the page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import json
+import os
+import pickle
+import shutil
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import joblib
+import numpy as np
+from numpy.random import SeedSequence
+
+from ._files import find_root, sha256, source_hash, write_atomic
+
+T = TypeVar("T")
+Task = dict[str, Any]
+Trial = Callable[[Task, SeedSequence], T]
+
+
+class SweepError(ValueError):
+    """A sweep cannot be run as it was asked for."""
+
+
+def run(
+    trial: Trial[T],
+    tasks: Sequence[Mapping[str, Any]],
+    *,
+    seed: int,
+    workers: int | None = None,
+    label: str,
+) -> list[T]:
+    """Run every task, in parallel, resuming what a killed run had finished.
+
+    Parameters
+    ----------
+    trial : callable
+        ``trial(task, seed)`` with the task's dict and a ``SeedSequence``; it makes its own
+        generator from that seed and returns something that can be pickled. It may be
+        defined in a notebook cell.
+    tasks : sequence of dict
+        One dict per trial.
+    seed : int
+        The page's seed, not negative.
+    workers : int, optional
+        Number of processes; by default ``DPRL_WORKERS``, else 1. A cluster ignores it.
+    label : str
+        What the progress bar says.
+
+    Returns
+    -------
+    list
+        Results in the order of the tasks, the same for any number of workers.
+
+    Raises
+    ------
+    SweepError
+        If an argument is malformed, or ``distributed`` is missing for ``DPRL_SCHEDULER``.
+    Exception
+        What a trial raises, with a note that names the trial; finished trials are kept.
+    """
+    tasks = _check(trial, tasks, seed, label)
+    workers = _workers(workers)
+    folder = find_root() / "_build" / "sweeps" / sweep_key(trial, tasks, seed)
+    seeds = SeedSequence(seed).spawn(len(tasks))
+    results: dict[int, T] = dict(_kept(folder, len(tasks)))
+    open_trials = [i for i in range(len(tasks)) if i not in results]
+    jobs = [(trial, i, tasks[i], seeds[i], label) for i in open_trials]
+    with _progress(label, len(tasks), len(results)) as advance:
+        for i, result in _execute(jobs, workers):
+            write_atomic(_file(folder, i), pickle.dumps(result))
+            results[i] = result
+            advance()
+    shutil.rmtree(folder, ignore_errors=True)
+    return [results[i] for i in range(len(tasks))]
+
+
+def _check(
+    trial: object, tasks: Sequence[Mapping[str, Any]], seed: object, label: object
+) -> list[Task]:
+    if not callable(trial):
+        raise SweepError(f"trial must be a function of a task and a seed, got {trial!r}")
+    if not isinstance(label, str) or not label.strip():
+        raise SweepError(f"label must be a non-empty text, got {label!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise SweepError(f"seed must be a non-negative integer, got {seed!r}")
+    if isinstance(tasks, str | Mapping) or not isinstance(tasks, Iterable):
+        raise SweepError(f"tasks must be a list of dicts, got {type(tasks).__name__}")
+    tasks = list(tasks)
+    if not tasks:
+        raise SweepError(f"{label}: there are no tasks")
+    for i, task in enumerate(tasks):
+        if not isinstance(task, Mapping) or not all(isinstance(name, str) for name in task):
+            raise SweepError(f"{label}: task {i} must be a dict with names as keys, got {task!r}")
+    return [dict(task) for task in tasks]
+
+
+def _workers(workers: object) -> int:
+    where = "workers"
+    if workers is None:
+        where, text = "DPRL_WORKERS", os.environ.get("DPRL_WORKERS", "1")
+        workers = int(text) if text.strip().isdecimal() else text
+    if isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 1:
+        raise SweepError(f"{where} must be a positive integer, got {workers!r}")
+    return int(workers)
+
+
+# -- who computes -----------------------------------------------------------------------
+
+
+def _execute(jobs: list[tuple[Any, ...]], workers: int) -> Iterator[tuple[int, Any]]:
+    """Index and result of each job, as they finish."""
+    if not jobs:
+        return
+    scheduler = os.environ.get("DPRL_SCHEDULER")
+    if scheduler:
+        yield from _on_cluster(jobs, scheduler)
+    elif workers == 1:
+        yield from (_one(*job) for job in jobs)
+    else:
+        # one thread of linear algebra per process: more would only fight for the cores
+        with joblib.parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+            yield from _parallel(jobs)
+
+
+def _on_cluster(jobs: list[tuple[Any, ...]], scheduler: str) -> Iterator[tuple[int, Any]]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise SweepError(
+            "DPRL_SCHEDULER is set but distributed is not installed: "
+            "install the extra, pip install 'dprl[cluster]'"
+        ) from error
+    client = Client(scheduler)  # type: ignore[no-untyped-call]
+    with client, joblib.parallel_config("dask", n_jobs=-1):
+        yield from _parallel(jobs)
+
+
+def _parallel(jobs: list[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+    pool = joblib.Parallel(return_as="generator_unordered")
+    yield from pool(joblib.delayed(_one)(*job) for job in jobs)
+
+
+def _one(trial: Trial[T], index: int, task: Task, seed: SeedSequence, label: str) -> tuple[int, T]:
+    try:
+        return index, trial(task, seed)
+    except Exception as error:
+        error.add_note(f"in trial {index} of the sweep {label!r}, task {task!r}")
+        raise
+
+
+# -- what was finished ------------------------------------------------------------------
+
+
+def sweep_key(trial: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], seed: int) -> str:
+    """Key of a sweep: it changes with the trial's code, the package, the tasks and the seed."""
+    parts = {
+        "trial": _fingerprint(trial),
+        "tasks": joblib.hash(list(tasks)),
+        "seed": int(seed),
+        "source": source_hash(),
+    }
+    return sha256(json.dumps(parts, sort_keys=True).encode())[:32]
+
+
+def _file(folder: Path, index: int) -> Path:
+    return folder / f"{index:06d}.pickle"
+
+
+def _kept(folder: Path, count: int) -> Iterator[tuple[int, Any]]:
+    for index in range(count):
+        path = _file(folder, index)
+        if path.is_file():
+            # a result that cannot be read any more is computed again
+            with contextlib.suppress(Exception):
+                yield index, pickle.loads(path.read_bytes())
+
+
+def _fingerprint(function: Callable[..., Any]) -> str:
+    """Hash of a function's code and of what it uses from outside the package.
+
+    A function of a notebook cell keeps its name when its code changes, so a name is not
+    enough; what comes from the package is covered by the hash of its source.
+    """
+    digest = hashlib.sha256()
+    for part in _parts(function, set()):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _parts(value: object, seen: set[int]) -> Iterator[str]:
+    if isinstance(value, functools.partial):
+        yield "partial"
+        for item in (value.func, *value.args, *sorted(value.keywords.items())):
+            yield from _parts(item, seen)
+    elif isinstance(value, types.ModuleType):
+        yield f"module {value.__name__}"
+    elif isinstance(value, types.FunctionType):
+        yield f"function {value.__module__}.{value.__qualname__}"
+        if id(value) not in seen and not _in_package(value):
+            seen.add(id(value))
+            yield from _function_parts(value, seen)
+    elif isinstance(value, type) or inspect.isroutine(value):
+        yield f"name {value.__module__}.{value.__qualname__}"
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _parts(item, seen)
+    else:
+        yield f"value {joblib.hash(value)}"
+
+
+def _in_package(function: types.FunctionType) -> bool:
+    return (function.__module__ or "").split(".")[0] == __name__.split(".")[0]
+
+
+def _function_parts(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+    yield from _code_parts(function.__code__)
+    outside = inspect.getclosurevars(function)
+    used = {**outside.globals, **outside.nonlocals}
+    for name in sorted(used):
+        yield name
+        yield from _parts(used[name], seen)
+    for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()):
+        yield from _parts(default, seen)
+
+
+def _code_parts(code: types.CodeType) -> Iterator[str]:
+    yield code.co_code.hex()
+    yield repr((code.co_names, code.co_varnames))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _code_parts(constant)
+        elif isinstance(constant, frozenset):  # its order differs from process to process
+            yield repr(sorted(map(repr, constant)))
+        else:
+            yield repr(constant)
+
+
+# -- progress ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _progress(label: str, total: int, done: int) -> Iterator[Callable[[], object]]:
+    """A function that advances the bar by one trial; without a terminal it does nothing."""
+    with contextlib.ExitStack() as stack:
+        try:
+            from tqdm import tqdm
+
+            terminal = stack.enter_context(open(os.environ["DPRL_TTY"], "w"))  # noqa: PTH123
+        except (ImportError, KeyError, OSError):
+            yield lambda: None
+            return
+        bar = stack.enter_context(tqdm(total=total, initial=done, desc=label, file=terminal))
+        yield bar.update
