@@ -248,7 +248,7 @@ def band(
     low, high = mean - half, mean + half
     colour = line.get_color()
     ax.add_collection(
-        FillBetweenPolyCollection("y", x, low, high, color=colour, alpha=0.2, lw=0), autolim=False
+        FillBetweenPolyCollection("x", x, low, high, color=colour, alpha=0.2, lw=0), autolim=False
     )
     if ax.get_yscale() == "log":
         low = np.maximum(low, mean / 10)
