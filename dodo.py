@@ -19,15 +19,17 @@ from doit.exceptions import TaskFailed
 from doit.reporter import ZeroReporter
 
 from dprl.companion import freshness, site
+from dprl.companion.execution import PROFILES, available_cores
 
 ROOT = Path(__file__).resolve().parent
 PROFILE = get_var("profile", "quick")
+if PROFILE not in PROFILES:
+    sys.exit(f"PROFILE must be one of {', '.join(PROFILES)}; got {PROFILE!r}")
 JOBS = int(get_var("jobs", "2"))
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 # Quick pages are short: side by side, each with one worker. A page at the papers' sizes gets
 # all cores for its sweeps, and the terminal for its progress bars.
 SIDE_BY_SIDE = JOBS if PROFILE == "quick" else 1
-WORKERS = 1 if PROFILE == "quick" else CORES
+WORKERS = 1 if PROFILE == "quick" else available_cores()
 PAGES = site.pages(ROOT)
 HAS_SCORECARD = f"{site.PAGES}scorecard" in site.toc_entries(ROOT)
 SCORECARD, SCORECARD_RECORD = ROOT / "book/nb/scorecard.md", ROOT / "_build/scorecard.json"
@@ -82,6 +84,8 @@ DOIT_CONFIG = {
     "verbosity": 2,
 }
 (ROOT / "_build").mkdir(exist_ok=True)
+# It decides nothing, and half of it after a kill would stop the next run.
+Path(DOIT_CONFIG["dep_file"]).unlink(missing_ok=True)
 
 
 def task_page():

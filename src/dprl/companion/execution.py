@@ -46,9 +46,9 @@ from pathlib import Path
 from typing import Any
 
 from dprl.companion import freshness
+from dprl.companion._files import PROFILES
 from dprl.companion.reads import read_log
 
-PROFILES = ("quick", "paper")
 REQUIRED_PARAMETERS = ("profile", "seed")
 
 _QUICK_CELL_SECONDS = 600  # a quick cell that takes longer hangs, or is not quick
@@ -165,6 +165,13 @@ def remove_stale_stages(root: Path) -> None:
         pid = stage.name.rpartition("-")[2]
         if pid.isdigit() and not _alive(int(pid)):
             shutil.rmtree(stage, ignore_errors=True)
+
+
+def available_cores() -> int:
+    """Cores this process may use: fewer than the machine's in a container or a batch job."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _staging_folder(root: Path) -> Path:
@@ -489,7 +496,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: .)")
     parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes for sweeps"
+        "--workers", type=int, default=available_cores(), help="processes for sweeps"
     )
     parser.add_argument(
         "--results-dir", type=Path, help="put results there, and publish nothing else"

@@ -24,7 +24,6 @@ so a page never makes itself stale.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -32,6 +31,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import yaml
+
+from dprl.companion._files import sha256, write_atomic
 
 Inputs = dict[str, Any]
 Digests = Mapping[str, str | None]
@@ -54,7 +55,7 @@ def digest(path: Path) -> str | None:
         Hexadecimal digest; None where there is no such file.
     """
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256(path.read_bytes())
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
 
@@ -90,7 +91,7 @@ def key_of(value: object) -> str:
     True
     """
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(text.encode())
 
 
 def source_path(root: Path, page: str) -> Path:
@@ -306,10 +307,7 @@ def record_reason(record: Path, made_from: Digests, outputs: Digests) -> str | N
 
 def write_record(record: Path, made_from: Digests, outputs: Digests) -> None:
     """Note what something was made from, and what was made; see :func:`record_reason`."""
-    record.parent.mkdir(parents=True, exist_ok=True)
-    part = record.with_name(f".{record.name}.part")
-    part.write_text(json.dumps({"inputs": made_from, "outputs": outputs}), encoding="utf-8")
-    part.replace(record)
+    write_atomic(record, json.dumps({"inputs": made_from, "outputs": outputs}))
 
 
 def _changed_names(old: Digests, new: Digests) -> list[str]:

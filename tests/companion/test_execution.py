@@ -1,0 +1,409 @@
+"""One page, all or nothing: what is refused, what stays, why a page runs again, and SIGKILL.
+
+Each test has a small repository of its own. A run of papermill takes about two seconds, so
+tests share runs where one shows several things.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dprl.companion import execution, freshness
+
+PAGE = "3-chapter/page"
+HEADER = """\
+---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+
+# A page
+
+"""
+PARAMETERS = """\
+```{code-cell} ipython3
+:tags: [parameters]
+
+profile = "quick"
+seed = 1
+```
+
+"""
+WRITES = """\
+```{code-cell} ipython3
+import os, pathlib
+stage = pathlib.Path(os.environ["DPRL_STAGE"])
+(stage / "results").mkdir()
+text = f"{profile},{seed}," + pathlib.Path("data/results/paper/other.csv").read_text()
+(stage / "results" / "x.csv").write_text(text * 1000)
+(stage / "claims.json").write_text("[]")
+print(os.environ["DPRL_PAGE"], os.environ["DPRL_WORKERS"], "DPRL_TTY" in os.environ)
+```
+"""
+
+
+def cell(code: str) -> str:
+    return f"```{{code-cell}} ipython3\n{code}\n```\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository whose page was never executed."""
+    return make_repository(tmp_path / "repository")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_repository(tmp_path_factory.mktemp("executed") / "repository")
+    assert execute(folder).returncode == 0
+    return folder
+
+
+@pytest.fixture
+def executed(template: Path, tmp_path: Path) -> Path:
+    """A repository whose page has been executed; a copy is faster than another run."""
+    return Path(shutil.copytree(template, tmp_path / "executed"))
+
+
+def make_repository(tmp_path: Path) -> Path:
+    for folder in ("notebooks/3-chapter", "src/dprl/privacy", "data/published", "book"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "data/results/paper").mkdir(parents=True)
+    (tmp_path / "data/results/paper/other.csv").write_text("other\n")
+    (tmp_path / "data/results/paper/unrelated.csv").write_text("unrelated\n")
+    (tmp_path / "requirements.lock").write_text("numpy==2\n")
+    (tmp_path / "src/dprl/mdp.py").write_text("x = 1\n")
+    write(tmp_path, PARAMETERS + WRITES)
+    return tmp_path
+
+
+def write(root: Path, body: str) -> None:
+    (root / "notebooks" / f"{PAGE}.md").write_text(HEADER + body)
+
+
+def command(*options: str) -> list[str]:
+    return [sys.executable, "-m", "dprl.companion.execution", PAGE, "--workers", "1", *options]
+
+
+def execute(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*options), cwd=root, capture_output=True, text=True, check=False)
+
+
+def published(root: Path) -> dict[str, str]:
+    """Every file below the two folders that executions publish to, with its digest."""
+    folders = (root / "book/nb", root / "data/results")
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def why(root: Path, **parameters: object) -> str | None:
+    return freshness.reason(root, PAGE, {"profile": "quick", **parameters})
+
+
+# ------------------------------------------------------------ what a good run leaves
+
+
+def test_a_page_is_published_whole_and_two_runs_give_the_same_bytes(root):
+    assert why(root) == "never executed"
+    first = execute(root)
+    assert (first.returncode, first.stderr) == (0, "")
+    before = published(root)
+    assert set(before) == {
+        f"book/nb/{PAGE}.ipynb",
+        f"book/nb/{PAGE}.claims.json",
+        f"book/nb/{PAGE}.stamp.json",
+        "data/results/quick/x.csv",
+        "data/results/paper/other.csv",
+        "data/results/paper/unrelated.csv",
+    }
+    assert why(root) is None
+    notebook = root / "book/nb" / f"{PAGE}.ipynb"
+    modified = notebook.stat().st_mtime_ns
+    assert execute(root).returncode == 0
+    assert published(root) == before
+    assert notebook.stat().st_mtime_ns == modified  # unchanged bytes are not written again
+
+    cells = json.loads(notebook.read_text())["cells"]
+    by_tag = {tag: cell for cell in cells for tag in cell["metadata"].get("tags", [])}
+    assert "hide-input" in by_tag["parameters"]["metadata"]["tags"]
+    assert "remove-cell" in by_tag["injected-parameters"]["metadata"]["tags"]
+    assert cells[-1]["outputs"][0]["text"] == f"{PAGE} 1 False\n"  # no terminal here
+    assert "execution" not in notebook.read_text().replace("execution_count", "")
+
+
+def test_results_dir_publishes_results_only(root, tmp_path):
+    target = tmp_path / "elsewhere"
+    before = published(root)
+    assert (
+        execute(root, "--profile", "paper", "--seed", "7", "--results-dir", str(target)).stderr
+        == ""
+    )
+    assert (target / "x.csv").read_text().startswith("paper,7,other")
+    after = published(root)
+    assert after == before
+
+
+# ------------------------------------------------------------------- the reasons
+
+
+def test_every_kind_of_change_is_named(root):
+    (root / "src/dprl/privacy/gaussian.py").write_text("y = 1\n")
+    assert execute(root).returncode == 0
+    assert why(root) is None
+
+    changes = {
+        "src/dprl/mdp.py": "src/dprl changed (mdp.py)",
+        "data/published/table.csv": "data/published changed (table.csv)",
+        "data/results/paper/other.csv": "data/results/paper/other.csv changed",
+        "requirements.lock": "requirements.lock changed",
+        f"notebooks/{PAGE}.md": "the page changed",
+        "data/results/quick/x.csv": "output data/results/quick/x.csv altered",
+    }
+    for name, expected in changes.items():
+        path = root / name
+        old = path.read_text() if path.exists() else None
+        path.write_text((old or "") + " ")
+        assert why(root) == expected
+        if old is None:
+            path.unlink()
+        else:
+            path.write_text(old)
+        assert why(root) is None
+
+    for name in ("src/dprl/mdp.py", "src/dprl/privacy/gaussian.py"):
+        (root / name).write_text("z = 1\n")
+    assert why(root, seed=3) == (
+        "src/dprl changed (mdp.py, privacy/gaussian.py); seed default -> 3"
+    )
+    (root / "book/nb" / f"{PAGE}.ipynb").unlink()
+    assert why(root).endswith(f"output book/nb/{PAGE}.ipynb missing")
+
+
+def test_what_a_page_did_not_read_does_not_concern_it(executed):
+    (executed / "data/results/paper/unrelated.csv").write_text("changed\n")
+    (executed / "data/results/paper/new.csv").write_text("new\n")
+    (executed / "src/dprl/__pycache__").mkdir()
+    (executed / "src/dprl/__pycache__/mdp.pyc").write_text("cache")
+    assert why(executed) is None
+
+
+def test_only_the_pages_own_claims_concern_it(root):
+    ledger = root / "book/claims.yml"
+    mine, other = f"- {{id: a, page: {PAGE}}}\n", "- {id: b, page: 3-chapter/other}\n"
+    ledger.write_text(mine + other)
+    assert execute(root).returncode == 0
+    ledger.write_text(mine + other.replace("id: b", "id: c"))
+    assert why(root) is None
+    ledger.write_text(mine.replace("id: a", "id: d") + other)
+    assert why(root) == "its claims in book/claims.yml changed"
+
+
+def test_recording_a_result_makes_readers_stale_and_never_the_page_itself(root):
+    """The page reads its own recorded table, then records it anew: no loop."""
+    own = root / "data/results/paper/x.csv"
+    own.write_text("recorded by an older run\n")
+    read_own = cell("old = pathlib.Path('data/results/paper/x.csv').read_text()")
+    write(root, PARAMETERS + WRITES + "\n" + read_own)
+    assert execute(root).returncode == 0  # quick: the recorded table is an input
+    own.write_text("recorded by another run\n")
+    assert why(root) == "data/results/paper/x.csv changed"
+
+    assert execute(root, "--profile", "paper").returncode == 0  # paper: it is an output
+    assert freshness.reason(root, PAGE, {"profile": "paper"}) is None
+    assert own.read_text().startswith("paper,1,other")
+    assert why(root) == ("profile paper -> quick")
+    own.write_text("edited by hand\n")
+    assert freshness.reason(root, PAGE, {"profile": "paper"}) == (
+        "output data/results/paper/x.csv altered"
+    )
+
+
+def test_a_file_that_was_missing_is_noted(root):
+    looks = cell(
+        "try:\n    open('data/results/paper/later.csv')\nexcept FileNotFoundError:\n    pass"
+    )
+    write(root, PARAMETERS + looks)
+    assert execute(root).returncode == 0
+    assert why(root) is None
+    (root / "data/results/paper/later.csv").write_text("now\n")
+    assert why(root) == "data/results/paper/later.csv changed"
+
+
+# -------------------------------------------------------------------- what is refused
+
+
+def test_failures_say_where_and_leave_the_last_good_version(executed):
+    before = published(executed)
+
+    write(executed, PARAMETERS + WRITES + "\nText.\n\n" + cell("a = 1\n1 / (a - 1)"))
+    failed = execute(executed)
+    assert failed.returncode == 1
+    line = (executed / "notebooks" / f"{PAGE}.md").read_text().count("\n") - 3
+    assert f"page {PAGE} failed in code cell 3 (notebooks/{PAGE}.md, line {line})" in failed.stderr
+    assert "1 / (a - 1)" in failed.stderr
+    assert "ZeroDivisionError" in failed.stderr
+    assert published(executed) == before
+    assert list((executed / "book/nb/.staging").iterdir()) == []
+
+    write(
+        executed, PARAMETERS + WRITES + "\n" + cell("import sys\nprint('careful', file=sys.stderr)")
+    )
+    noisy = execute(executed)
+    assert noisy.returncode == 1
+    assert f"page {PAGE} wrote to stderr in code cell 3" in noisy.stderr
+    assert "careful" in noisy.stderr
+    assert published(executed) == before
+    assert why(executed) == "the page changed"
+
+
+def test_unknown_parameter_is_refused(root):
+    refused = execute(root, "-p", "sead=3")
+    assert refused.returncode == 1
+    assert "unknown parameter sead (it knows profile, seed)" in refused.stderr
+    assert not (root / "book/nb" / f"{PAGE}.ipynb").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "missing"),
+    [(WRITES, "profile and seed"), (PARAMETERS.replace("seed = 1\n", "") + WRITES, "seed")],
+)
+def test_page_without_parameters_is_refused(root, body, missing):
+    write(root, body)
+    refused = execute(root)
+    assert refused.returncode == 1
+    assert f"a cell tagged 'parameters' must declare profile and seed; {missing} not found" in (
+        refused.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "profile", "workers", "message"),
+    [
+        ("3-chapter/none", "quick", 1, "no such page"),
+        ("../secrets", "quick", 1, "not a page name"),
+        (PAGE, "huge", 1, "profile must be one of quick, paper"),
+        (PAGE, "quick", 0, "workers must be at least 1"),
+    ],
+)
+def test_bad_run_is_refused(root, page, profile, workers, message):
+    with pytest.raises(execution.PageError, match=message):
+        execution.Run(root, page, profile, workers=workers)
+
+
+# --------------------------------------------------------------------------- SIGKILL
+
+
+def stage_of(root: Path, pid: int) -> Path:
+    return root / "book/nb/.staging" / f"{PAGE.replace('/', '__')}-{pid}"
+
+
+def stops_after(moves: int) -> list[str]:
+    """Command that runs the page and kills itself when so many files have been published."""
+    code = f"""
+import os, signal
+from dprl.companion import execution
+move, moves = execution._move_whole, []
+def counting(source, destination):
+    if len(moves) == {moves}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    moves.append(destination)
+    move(source, destination)
+execution._move_whole = counting
+execution.main([{PAGE!r}, "--workers", "1"])
+"""
+    return [sys.executable, "-c", code]
+
+
+@pytest.fixture(scope="module")
+def successor(template: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What is published once the page has changed and run again."""
+    folder = tmp_path_factory.mktemp("successor") / "repository"
+    change(Path(shutil.copytree(template, folder)))
+    assert execute(folder).returncode == 0
+    return published(folder)
+
+
+def change(root: Path) -> None:
+    write(root, PARAMETERS.replace("seed = 1", "seed = 2") + WRITES)
+
+
+def assert_whole(root: Path, old: dict[str, str], new: dict[str, str]) -> None:
+    for name, digest in published(root).items():
+        if ".staging" not in name:
+            assert digest in (old[name], new[name]), name
+
+
+def assert_completes(root: Path, new: dict[str, str]) -> None:
+    assert execute(root).returncode == 0
+    assert published(root) == new  # all of it, and no staging folder of a killed run is left
+    assert why(root) is None
+
+
+def test_sigkill_between_two_published_files(executed, successor):
+    old = published(executed)
+    change(executed)
+    for moves in (1, 2, 3):  # of four: results, claims, notebook, stamp
+        killed = subprocess.run(stops_after(moves), cwd=executed, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert_whole(executed, old, successor)
+        assert why(executed) is not None
+    assert_completes(executed, successor)
+
+
+def test_sigkill_at_random_moments(executed, successor):
+    old = published(executed)
+    change(executed)
+    draw, killed = random.Random(20), 0
+    for _ in range(6):
+        process = subprocess.Popen(command(), cwd=executed, start_new_session=True)
+        time.sleep(draw.uniform(0.1, 1.6))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        assert_whole(executed, old, successor)
+    assert killed >= 3, "too fast a machine for these delays: nothing was tested"
+    assert_completes(executed, successor)
+
+
+def test_stages_of_the_living_stay(root):
+    living, dead = stage_of(root, os.getpid()), stage_of(root, 2**22 + 1)
+    living.mkdir(parents=True)
+    dead.mkdir()
+    execution.remove_stale_stages(root)
+    assert living.exists()
+    assert not dead.exists()
+
+
+def test_a_result_crosses_file_systems_whole(root, monkeypatch):
+    source, destination = root / "source.csv", root / "deep/er/x.csv"
+    source.write_text("whole")
+    real = Path.replace
+
+    def replace(self, target):
+        if self == source:
+            raise OSError(execution.errno.EXDEV, "Invalid cross-device link")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    execution._move_whole(source, destination)
+    assert destination.read_text() == "whole"
+    assert [path.name for path in destination.parent.iterdir()] == ["x.csv"]
