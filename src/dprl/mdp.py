@@ -314,9 +314,9 @@ class Chain:
         left = np.maximum(self.n_holding - np.arange(self.n_states), 0)
         if self.rules.reward_on == "occupancy":
             return np.power(g, left)
-        if gamma == 0:  # g / gamma -> 1 - p: only the last state can be paid at once
-            return np.where(left == 1, 1 - p, 0.0)
-        return np.where(left == 0, 0.0, np.power(g, left) / gamma)
+        # g^left / gamma without a division by gamma, which may be 0
+        paid = (1 - p) / (1 - p * gamma) * np.power(g, np.maximum(left - 1, 0))
+        return np.where(left == 0, 0.0, paid)
 
     def visit_probabilities(self) -> FloatArray:
         """p_s for the N states: 1 from the first state, s/N from a uniform start."""
