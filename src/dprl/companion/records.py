@@ -372,14 +372,17 @@ def read(path: str | Path) -> Record:
 
 
 def _from_csv(data: bytes, columns: dict[str, str]) -> pd.DataFrame:
-    empty = {column: [""] for column, kind in columns.items() if kind == "float64"}
-    return pd.read_csv(
-        io.BytesIO(data),
-        dtype=columns,
-        float_precision="round_trip",
-        keep_default_na=False,
-        na_values=empty,
-    )
+    # everything as text first: Python's own float() reads back exactly, in every pandas
+    text = pd.read_csv(io.BytesIO(data), dtype="str", na_filter=False, skip_blank_lines=False)
+    return pd.DataFrame({name: _parsed(text[name], kind) for name, kind in columns.items()})
+
+
+def _parsed(column: pd.Series[Any], kind: str) -> pd.Series[Any]:
+    if kind == "float64":
+        return pd.Series([float(x) if x else math.nan for x in column], dtype="float64")
+    if kind == "int64":
+        return pd.Series([int(x) for x in column], dtype="int64")
+    return column == "True" if kind == "bool" else column
 
 
 # -- compare ----------------------------------------------------------------------------
