@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,9 @@ _RECORD = Path("_build/site.json")
 _LOG = Path("_build/site.log")
 _FILES = ("_config.yml", "_toc.yml", "requirements.lock", "README.md", "CHANGELOG.md")
 _FOLDERS = ("book", "notebooks", "src/dprl", "data/published", "data/results/paper")
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class SiteError(Exception):
@@ -125,15 +129,16 @@ def _run_jupyter_book(root: Path) -> None:
     result = subprocess.run(
         command,
         cwd=root,
-        env={**os.environ, "NO_COLOR": "1", "SOURCE_DATE_EPOCH": "0", "PYTHONHASHSEED": "0"},
+        env={**os.environ, "SOURCE_DATE_EPOCH": "0", "PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    (root / _LOG).write_text(result.stdout, encoding="utf-8")
+    log = _ANSI.sub("", result.stdout).replace(f"{root}{os.sep}", "")
+    (root / _LOG).write_text(log, encoding="utf-8")
     if result.returncode:
-        raise SiteError(f"jupyter-book failed:\n{_complaints(result.stdout)}\nAll of it: {_LOG}")
+        raise SiteError(f"jupyter-book failed:\n{_complaints(log)}\nAll of it: {_LOG}")
 
 
 def _complaints(log: str) -> str:
