@@ -7,7 +7,8 @@ last, without a heading. Three things are translated around napoleon:
 - doctests after the last section are its own section, *Examples*;
 - the type of an attribute is words (``ndarray, shape (N,)``), not a list of classes to link to.
 
-A docstring without a section is left as it was written.
+A docstring without a section is left as it was written. An object that a package offers is
+documented there; a reference to the module that defines it leads to the same place.
 """
 
 from __future__ import annotations
@@ -96,9 +97,22 @@ def _with_type(line: str, types: dict[str, str]) -> str:
     return f"{match['indent']}:ivar {name}: ({types[match['name']]}){match['text']}"
 
 
+def public_name(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
+    """Resolve ``dprl.privacy.guarantee.Guarantee`` to ``dprl.privacy.Guarantee``."""
+    parts = node.get("reftarget", "").split(".")
+    if node.get("refdomain") != "py" or parts[0] != "dprl" or len(parts) < 4:
+        return None
+    shorter = ".".join(parts[:2] + parts[3:])
+    python = env.get_domain("py")
+    return python.resolve_xref(
+        env, node.get("refdoc"), app.builder, node["reftype"], shorter, node, contnode
+    )
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register around napoleon, whose priority is 500."""
     app.connect("autodoc-process-docstring", before_napoleon, priority=400)
     app.connect("autodoc-process-docstring", after_napoleon, priority=600)
     app.connect("autodoc-skip-member", skip_field_numbers)
+    app.connect("missing-reference", public_name)
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": True}

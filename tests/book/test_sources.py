@@ -1,0 +1,133 @@
+"""The pages as they are written: what every page must have, checked without executing it."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import jupytext
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))
+PROSE = sorted(p for p in (ROOT / "book").rglob("*.md") if "nb" not in p.parts)
+PAGES = [*NOTEBOOKS, *PROSE]
+# Not lessons: the list of what is false, and the tables of other pages.
+WITHOUT_EXERCISES = {"errata", "scorecard"}
+FIGURE = re.compile(
+    r"^[`:]{3,}\{(?:glue:)?(?:figure|image)\} (?P<what>\S+)\n(?P<options>(?::.*\n)*)", re.MULTILINE
+)
+HEADER = """\
+---
+jupytext:
+  notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+  text_representation:
+    extension: .md
+    format_name: myst
+    format_version: 0.13
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+"""
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).with_suffix("").as_posix()
+
+
+notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+page = pytest.mark.parametrize("path", PAGES, ids=name)
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def code_cells(text: str) -> list[str]:
+    return re.findall(r"^```\{code-cell\}.*?\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@notebook
+def test_round_trip_leaves_the_source_as_it_is(path):
+    text = text_of(path)
+    assert jupytext.writes(jupytext.reads(text, fmt="md:myst"), fmt="md:myst") == text
+
+
+@notebook
+def test_header_is_the_canonical_one(path):
+    assert text_of(path).startswith(HEADER)
+
+
+@notebook
+def test_parameters_cell_declares_profile_and_seed(path):
+    tagged = [
+        cell for cell in code_cells(text_of(path)) if re.match(r":tags: \[.*parameters", cell)
+    ]
+    assert len(tagged) == 1
+    assert re.search(r'^profile = "quick"', tagged[0], flags=re.MULTILINE)
+    assert re.search(r"^seed = \d+", tagged[0], flags=re.MULTILINE)
+
+
+@page
+def test_one_title(path):
+    titles = re.findall(r"^# .+$", without_code(text_of(path)), flags=re.MULTILINE)
+    assert len(titles) == 1
+
+
+@notebook
+def test_page_says_what_one_learns_and_where_it_comes_from(path):
+    text = text_of(path)
+    assert re.search(r"^:{3,}\{admonition\} You will learn$", text, flags=re.MULTILINE)
+    assert "card.provenance_card(" in "".join(code_cells(text))
+    assert re.search(r"^## Sources", text, flags=re.MULTILINE)
+
+
+@notebook
+def test_two_exercises_with_folded_solutions(path):
+    if path.stem in WITHOUT_EXERCISES:
+        return
+    text = text_of(path)
+    exercises = re.findall(r"\{exercise(?:-start)?\}[^\n]*\n:label: (\S+)", text)
+    solutions = re.findall(r"\{solution(?:-start)?\} (\S+)\n:class: dropdown", text)
+    assert len(exercises) >= 2
+    assert sorted(exercises) == sorted(solutions)
+
+
+@page
+def test_nothing_is_fetched_from_outside(path):
+    text = text_of(path)
+    assert not re.search(r"!\[[^\]]*\]\(https?:|<(?:img|script|iframe|link)\b[^>]*https?:", text)
+    assert not re.search(r"\{(?:figure|image)\} https?:", text)
+
+
+@page
+def test_every_figure_has_alternative_text(path):
+    text = text_of(path)
+    for directive in FIGURE.finditer(text):
+        assert re.search(r"^:alt: \S+", directive["options"], flags=re.MULTILINE), directive["what"]
+    assert "![](" not in text
+    for options in re.findall(r"\{code-cell\} ipython3\n---\n(.*?)\n---", text, flags=re.DOTALL):
+        mystnb = yaml.safe_load(options).get("mystnb", {})
+        assert "figure" not in mystnb or mystnb.get("image", {}).get("alt")
+
+
+@page
+def test_no_fence_is_broken_by_a_role_in_its_title(path):
+    """A backtick in the first line of a ``` fence makes it text, and swallows what follows."""
+    assert not re.search(r"^```\{[^\n]*\}[^\n]*`[^\n]*$", text_of(path), flags=re.MULTILINE)
+
+
+def test_labels_are_unique_over_the_whole_book():
+    labels: Counter[str] = Counter()
+    for path in PAGES:
+        text = text_of(path)
+        labels.update(re.findall(r"^:(?:label|name): (\S+)$", text, flags=re.MULTILINE))
+        labels.update(re.findall(r"^\(([\w-]+)\)=$", text, flags=re.MULTILINE))
+        labels.update(re.findall(r"^\$\$ \(([\w-]+)\)$", text, flags=re.MULTILINE))
+    assert [label for label, count in labels.items() if count > 1] == []

@@ -1,0 +1,156 @@
+"""What holds the repository together: one set of versions, nothing heavy, nothing local."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from dprl.companion import site
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LARGEST = 2 * 1024 * 1024
+
+
+def tracked() -> list[str]:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: what is tracked cannot be asked")
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listing.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+def locked() -> dict[str, set[Version]]:
+    """Package to its locked versions, of which there may be one per version of Python."""
+    versions: dict[str, set[Version]] = {}
+    for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines():
+        found = re.match(r"([A-Za-z0-9._-]+)==(\S+)", line)
+        if found:
+            versions.setdefault(normalised(found[1]), set()).add(Version(found[2]))
+    return versions
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def dependencies() -> list[Requirement]:
+    extras = PROJECT["optional-dependencies"].values()
+    return [Requirement(text) for group in (PROJECT["dependencies"], *extras) for text in group]
+
+
+# ----------------------------------------------------------------------- one set of versions
+
+
+@pytest.mark.parametrize("requirement", dependencies(), ids=str)
+def test_every_dependency_is_locked_within_its_bounds(requirement):
+    versions = locked()[normalised(requirement.name)]
+    assert all(version in requirement.specifier for version in versions), versions
+
+
+def test_lock_has_hashes_and_one_numpy():
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    pins = re.findall(r"^[A-Za-z0-9._-]+==", text, flags=re.MULTILINE)
+    assert len(pins) == len(re.findall(r"--hash=.*(?<!\\)$", text, flags=re.MULTILINE))
+    assert len(locked()["numpy"]) == 1
+    assert "://" not in text  # no address of an index: whoever installs chooses it
+
+
+def test_environment_is_the_lock_file_and_the_package():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    python, pip, installs = environment["dependencies"]
+    floor = Requirement(f"python{PROJECT['requires-python']}").specifier
+    conda = Requirement(python).specifier
+    assert environment["name"] == PROJECT["name"]
+    assert [str(part) for part in floor] == [str(p) for p in conda if p.operator == ">="]
+    assert pip == "pip"
+    assert installs == {"pip": ["--requirement requirements.lock", "--editable ."]}
+
+
+# ------------------------------------------------------------------------ nothing heavy or local
+
+
+def test_no_large_file_is_tracked():
+    large = [name for name in tracked() if (ROOT / name).stat().st_size > LARGEST]
+    assert large == []
+
+
+def test_nothing_generated_is_tracked():
+    generated = re.compile(r"\.ipynb$|^_build/|^book/nb/|^data/results/quick/|\.pyc$")
+    assert [name for name in tracked() if generated.search(name)] == []
+
+
+def test_no_path_of_a_machine_is_in_a_tracked_file():
+    local = re.compile(rb"(?<![\w.])/(?:home|root|Users|work|tmp/\w+_jobs)/[\w.-]+")
+    found = {}
+    for name in tracked():
+        if (ROOT / name).suffix not in {".png", ".woff", ".ico"} and name != "requirements.lock":
+            paths = local.findall((ROOT / name).read_bytes())
+            if paths:
+                found[name] = paths
+    assert found == {}
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "CITATION.cff", "README.md", "CHANGELOG.md"])
+def test_the_repository_says_what_it_is(name):
+    assert (ROOT / name).read_text(encoding="utf-8").strip()
+
+
+def test_citation_agrees_with_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert str(citation["version"]) == PROJECT["version"]
+    assert citation["license"]
+
+
+# --------------------------------------------------------------------------- commands and pages
+
+
+def test_every_target_is_explained():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.search(r"^\.PHONY: (.*)$", text, flags=re.MULTILINE)[1].split()
+    rules = re.findall(r"^([a-z]+):", text, flags=re.MULTILINE)
+    assert sorted(targets) == sorted(rules)
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    explained = re.findall(r"^  ([a-z]+) +\S+ \S+", shown.stdout, flags=re.MULTILINE)
+    assert sorted(explained) == sorted(targets)
+
+
+def test_every_page_is_in_the_table_of_contents_and_the_other_way_round():
+    sources = {
+        path.relative_to(ROOT / "notebooks").with_suffix("").as_posix()
+        for path in (ROOT / "notebooks").rglob("*.md")
+        if ".ipynb_checkpoints" not in path.parts
+    }
+    assert set(site.pages(ROOT)) == sources
+    assert len(site.pages(ROOT)) == len(sources)  # none twice
+    prose = [entry for entry in site.toc_entries(ROOT) if not entry.startswith(site.PAGES)]
+    assert [entry for entry in prose if not (ROOT / f"{entry}.md").is_file()] == []
+    written = {path.relative_to(ROOT).with_suffix("").as_posix() for path in book_pages()}
+    assert set(prose) == written
+
+
+def book_pages() -> list[Path]:
+    pages = (ROOT / "book").rglob("*.md")
+    return [path for path in pages if "nb" not in path.relative_to(ROOT / "book").parts]
+
+
+def test_every_public_module_is_on_an_api_page():
+    documented = set()
+    for page in (ROOT / "book" / "api").glob("*.md"):
+        documented |= set(re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8")))
+    modules = {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+        for path in (ROOT / "src" / "dprl").rglob("*.py")
+    }
+    public = {name for name in modules if not any(p.startswith("_") for p in name.split("."))}
+    internals = {"dprl", "dprl.companion"} | {
+        f"dprl.companion.{name}" for name in ("reads", "scorecard", "site")
+    }
+    assert public - internals == documented
