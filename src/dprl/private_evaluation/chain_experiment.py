@@ -105,8 +105,7 @@ def summarise(trials: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """
     table = pd.concat(trials, ignore_index=True)
     grouped = table.groupby(KEYS, dropna=False, sort=True)["value"]
-    summary = grouped.agg(mean="mean", standard_error="sem", runs="count").reset_index()
-    return summary
+    return grouped.agg(mean="mean", standard_error="sem", runs="count").reset_index()
 
 
 def _one_batch(
