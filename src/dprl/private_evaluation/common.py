@@ -59,7 +59,10 @@ def return_spread(f_min: float, f_max: float) -> tuple[float, float]:
 
 def public_range(f_max: float, f_min: float) -> tuple[float, float]:
     """The declared range of returns, checked: f_max > 0 and f_min < f_max."""
-    return value_range(f_min, check.positive("f_max", f_max))
+    high, low = check.positive("f_max", f_max), check.real("f_min", f_min)
+    if low >= high:
+        raise ValueError(f"f_min must be below f_max, got f_min = {f_min!r}, f_max = {f_max!r}")
+    return low, high
 
 
 def clipped_statistics(
