@@ -1,0 +1,203 @@
+"""The built site in a browser: offline, wide and narrow, light and dark, read by axe.
+
+Needs ``make book`` and a Chromium: ``chromium`` or ``google-chrome`` on the path, or its path in
+``DPRL_CHROMIUM``. Without one the tests are skipped, unless ``DPRL_REQUIRE_BROWSER=1``.
+"""
+
+import functools
+import http.server
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+from dprl.companion import site
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / site.SITE
+PAGES = [f"{entry}.html" for entry in site.toc_entries(ROOT)]
+WIDTHS = {"desktop": 1280, "phone": 390}
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+# What the theme and Sphinx make on every page, and no page of the book can change: rule, and what
+# the element's HTML or place must contain.
+THEME_MADE = {
+    "label-content-name-mismatch": ("search-button", "prev-next", "left-prev", "right-next"),
+    "aria-required-children": ("citation-list",),
+    "aria-deprecated-role": ("doc-biblioentry",),
+    "aria-allowed-role": ("doc-biblioentry",),
+    "region": ("sidebar-primary-item",),
+}
+
+pytestmark = pytest.mark.site
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Say nothing: the test's own messages matter."""
+
+
+@pytest.fixture(scope="module")
+def address():
+    assert SITE.is_dir(), "run make book first"
+    handler = functools.partial(QuietHandler, directory=str(SITE))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("DPRL_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        missing = f"no browser: none of {', '.join(names)} is on the path, DPRL_CHROMIUM is not set"
+        if os.environ.get("DPRL_REQUIRE_BROWSER") == "1":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
+def visitor(request, browser, address):
+    """A tab of one width that may talk to the local server only, and what went wrong in it."""
+    context = browser.new_context(viewport={"width": WIDTHS[request.param], "height": 900})
+    visitor = Visitor(request.param, context, address)
+    yield visitor
+    context.close()
+
+
+class Visitor:
+    def __init__(self, kind, context, address):
+        self.kind, self.address, self.trouble = kind, address, []
+        context.route("**/*", self._only_local)
+        self.tab = context.new_page()
+        self.tab.on("console", self._note_console)
+        self.tab.on("pageerror", lambda error: self.trouble.append(f"error: {error}"))
+        self.tab.on("response", self._note_response)
+
+    def _only_local(self, route):
+        if route.request.url.startswith(self.address):
+            route.continue_()
+        else:
+            self.trouble.append(f"asked for {route.request.url}")
+            route.abort()
+
+    def _note_console(self, message):
+        if message.type == "error":
+            self.trouble.append(f"console: {message.text}")
+
+    def _note_response(self, response):
+        if response.status >= 400:
+            self.trouble.append(f"{response.status}: {response.url}")
+
+    def open(self, name):
+        """Load a page and wait until its formulas are set."""
+        self.trouble.clear()
+        self.tab.emulate_media(color_scheme="light")
+        self.tab.goto(f"{self.address}/{name}", wait_until="load")
+        if self.tab.locator("script[src*=mathjax]").count():
+            self.tab.wait_for_function("() => window.MathJax?.startup?.promise")
+            self.tab.evaluate("() => window.MathJax.startup.promise")
+
+    def darken(self):
+        """Switch to dark mode, as the system would, without the fading of colours."""
+        self.tab.add_style_tag(content="*, ::before, ::after { transition: none !important }")
+        self.tab.emulate_media(color_scheme="dark")
+        self.tab.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+
+    def violations(self, rules=None):
+        """What axe finds, without what the theme makes."""
+        # Without preload: axe would ask for imported style sheets, and not where they are.
+        options = {"resultTypes": ["violations"], "preload": False}
+        if rules:
+            options["runOnly"] = {"type": "rule", "values": rules}
+        found = Axe().run(self.tab, options=options).response["violations"]
+        return [
+            f"{violation['id']}: {node['target']} {node['html'][:160]}"
+            for violation in found
+            for node in violation["nodes"]
+            if not _made_by_the_theme(violation["id"], f"{node['target']} {node['html']}")
+        ]
+
+
+def _made_by_the_theme(rule, element):
+    return any(part in element for part in THEME_MADE.get(rule, ()))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page(visitor, name):
+    visitor.open(name)
+    tab = visitor.tab
+    formulas = tab.locator(".math").count()
+    assert tab.locator("mjx-merror").count() == 0
+    assert tab.locator("mjx-container").count() >= formulas
+    assert (
+        tab.locator("article img").evaluate_all(
+            "images => images.filter(i => i.complete && !i.naturalWidth).map(i => i.src)"
+        )
+        == []
+    )
+    width = tab.evaluate("() => document.documentElement.scrollWidth")
+    assert width <= WIDTHS[visitor.kind], f"{width} px wide"
+    assert visitor.violations() == []
+    visitor.darken()
+    # Colours are all that changes in dark mode, and a phone shows the same ones.
+    if visitor.kind == "desktop":
+        assert visitor.violations(["color-contrast"]) == []
+    assert visitor.trouble == []
+
+
+def test_search_works_offline(visitor):
+    visitor.open("search.html?q=privacy")
+    visitor.tab.wait_for_selector("#search-results li a")
+    assert visitor.trouble == []
+
+
+def test_a_long_formula_scrolls_in_its_own_box(visitor):
+    """And says so: the box has the shadow that the style sheet gives it."""
+    visitor.open(PAGES[0])
+    visitor.tab.evaluate(
+        """() => {
+          const box = document.createElement('mjx-container');
+          box.setAttribute('display', 'true');
+          box.style.display = 'block';
+          box.innerHTML = '<div style="width: 3000px; height: 1em"></div>';
+          document.querySelector('article').append(box);
+        }"""
+    )
+    box = visitor.tab.locator("article > mjx-container").last
+    assert box.evaluate("b => b.scrollWidth > b.clientWidth")
+    assert "gradient" in box.evaluate("b => getComputedStyle(b).backgroundImage")
+    width = visitor.tab.evaluate("() => document.documentElement.scrollWidth")
+    assert width <= WIDTHS[visitor.kind]
+
+
+VERDICTS = ["holds", "conditions", "false", "reproduced", "deviations", "not", "unchecked"]
+
+
+def test_verdicts_are_readable_and_never_said_by_colour_alone(visitor):
+    visitor.open(PAGES[0])
+    badges = "".join(f'<p><span class="verdict verdict-{v}">{v}</span></p>' for v in VERDICTS)
+    visitor.tab.evaluate(
+        "html => document.querySelector('article').insertAdjacentHTML('beforeend', html)", badges
+    )
+    signs = visitor.tab.locator(".verdict").evaluate_all(
+        "spans => spans.map(s => getComputedStyle(s, '::before').content)"
+    )
+    assert all(sign not in ("none", "normal", '""') for sign in signs)
+    assert visitor.violations(["color-contrast"]) == []
+    visitor.darken()
+    assert visitor.violations(["color-contrast"]) == []
