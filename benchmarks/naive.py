@@ -1,0 +1,87 @@
+"""The references: the text of the thesis in plain loops, as one would first write it."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from dprl.mdp import Chain
+
+Step = tuple[int, int, float]
+
+
+def simulate_chain(chain: Chain, m: int, rng: random.Random) -> list[list[Step]]:
+    """Trajectories of the chain (unit paid on arrival), one step at a time."""
+    out = []
+    for _ in range(m):
+        state = 0 if chain.start == "first" else rng.randrange(chain.n_states)
+        trajectory = []
+        while state < chain.n_states:
+            following = state if rng.random() < chain.stay else state + 1
+            trajectory.append((state, 0, 1.0 if following == chain.n_states else 0.0))
+            state = following
+        out.append(trajectory)
+    return out
+
+
+def first_visit_returns(
+    trajectories: list[list[Step]], discount: float, n_states: int
+) -> list[list[float]]:
+    """Section 3.2.1 as written: find each state's first visit, then sum from there."""
+    table = []
+    for trajectory in trajectories:
+        row = [0.0] * n_states
+        states = [state for state, _, _ in trajectory]
+        for s in range(n_states):
+            if s in states:
+                first = states.index(s)
+                for t in range(first, len(trajectory)):
+                    row[s] += discount ** (t - first) * trajectory[t][2]
+        table.append(row)
+    return table
+
+
+def first_visit_returns_one_pass(
+    trajectories: list[list[Step]], discount: float, n_states: int
+) -> list[list[float]]:
+    """The same with one backward pass per trajectory: the best a plain loop can do."""
+    table = []
+    for trajectory in trajectories:
+        row = [0.0] * n_states
+        following = 0.0
+        for state, _, reward in reversed(trajectory):
+            following = reward + discount * following
+            row[state] = following  # an earlier visit replaces a later one
+        table.append(row)
+    return table
+
+
+def psi_lsw(counts: np.ndarray, weights: np.ndarray, beta: float) -> float:
+    """Algorithm 1 as printed: all k up to max_s |X_s|; O(K N), in blocks of k."""
+    return max(
+        float(
+            (
+                np.exp(-beta * k)
+                * (weights / np.maximum(counts - k[:, None], 1.0) ** 2).sum(axis=1)
+            ).max()
+        )
+        for k in _blocks(int(counts.max()))
+    )
+
+
+def psi_lsl(
+    counts: np.ndarray, weights: np.ndarray, m: int, coefficient: float, beta: float
+) -> float:
+    """Algorithm 2 as printed: all k up to m; O(m N), in blocks of k."""
+    norm = np.linalg.norm(weights)
+
+    def largest(k: np.ndarray) -> float:
+        total = (weights * np.minimum(counts + k[:, None], m)).sum(axis=1)
+        return float((np.exp(-beta * k) * (coefficient * np.sqrt(total) + norm) ** 2).max())
+
+    return max(largest(k) for k in _blocks(m))
+
+
+def _blocks(last: int, size: int = 10_000) -> list[np.ndarray]:
+    return [np.arange(low, min(low + size, last + 1)) for low in range(0, last + 1, size)]
