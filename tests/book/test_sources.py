@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))
 PROSE = sorted(p for p in (ROOT / "book").rglob("*.md") if "nb" not in p.parts)
 PAGES = [*NOTEBOOKS, *PROSE]
-# Not lessons: the list of what is false, and the tables of other pages.
-WITHOUT_EXERCISES = {"errata", "scorecard"}
+# Not lessons: the list of what is false, the tables of other pages, how the book is made.
+WITHOUT_EXERCISES = {"errata", "scorecard", "reproducing"}
 FIGURE = re.compile(
     r"^[`:]{3,}\{(?:glue:)?(?:figure|image)\} (?P<what>\S+)\n(?P<options>(?::.*\n)*)", re.MULTILINE
 )

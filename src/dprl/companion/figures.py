@@ -256,6 +256,43 @@ def band(
     ax.autoscale_view()
 
 
+def reference_line(ax: Axes, height: float, label: str) -> None:
+    """Draw a thin black horizontal line, named in the legend.
+
+    Parameters
+    ----------
+    ax : Axes
+    height : float
+        In data units.
+    label : str
+        For the legend.
+    """
+    ax.axhline(height, color="black", linewidth=1, marker="", linestyle="-", label=label)
+
+
+def legend_below(ax: Axes, columns: int = 2) -> None:
+    """Put the legend under the axes, where it covers nothing.
+
+    Parameters
+    ----------
+    ax : Axes
+        Its x label is kept above the legend.
+    columns : int
+        Number of columns, >= 1; two fit a phone.
+    """
+    if columns < 1:
+        raise FigureError(f"a legend needs at least one column, got {columns!r}")
+    below = -0.2 if ax.get_xlabel() else -0.1
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, below),
+        ncols=columns,
+        fontsize="small",
+        borderaxespad=0.2,
+        columnspacing=1.2,
+    )
+
+
 def _points(
     x: ArrayLike, mean: ArrayLike, standard_error: ArrayLike, factor: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
