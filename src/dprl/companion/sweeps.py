@@ -31,6 +31,8 @@ import json
 import os
 import pickle
 import shutil
+import threading
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -147,8 +149,14 @@ def _execute(jobs: list[tuple[Any, ...]], workers: int) -> Iterator[tuple[int, A
     elif workers == 1:
         yield from (_one(*job) for job in jobs)
     else:
-        # one thread of linear algebra per process: more would only fight for the cores
-        with joblib.parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+        with joblib.parallel_config(
+            "loky",
+            n_jobs=workers,
+            inner_max_num_threads=1,  # more would only fight for the cores
+            idle_worker_timeout=30,
+            initializer=_end_with,
+            initargs=(os.getpid(),),
+        ):
             yield from _parallel(jobs)
 
 
@@ -176,6 +184,17 @@ def _one(trial: Trial[T], index: int, task: Task, seed: SeedSequence, label: str
     except Exception as error:
         error.add_note(f"in trial {index} of the sweep {label!r}, task {task!r}")
         raise
+
+
+def _end_with(parent: int) -> None:
+    """Let this worker process end soon after its parent was killed; loky alone takes minutes."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 # -- what was finished ------------------------------------------------------------------
