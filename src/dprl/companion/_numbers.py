@@ -27,7 +27,7 @@ def tidy(text: str) -> str:
         return text
     if math.isnan(value):
         return text
-    if math.isinf(value):
+    if text.lower().lstrip("+-").startswith("inf"):  # 1.798e+308 overflows but is no infinity
         return "∞" if value > 0 else "−∞"
     mantissa, _, exponent = text.replace(",", _THIN_SPACE).replace("E", "e").partition("e")
     sign, digits = ("−", mantissa[1:]) if mantissa.startswith("-") else ("", mantissa)

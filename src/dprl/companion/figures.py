@@ -247,9 +247,11 @@ def band(
     (line,) = ax.plot(x, mean, label=label, **style)
     low, high = mean - half, mean + half
     colour = line.get_color()
-    ax.add_collection(
-        FillBetweenPolyCollection("x", x, low, high, color=colour, alpha=0.2, lw=0), autolim=False
+    known = np.isfinite(half) & np.isfinite(mean)
+    filled = FillBetweenPolyCollection(
+        "x", x, low, high, where=known, color=colour, alpha=0.2, lw=0
     )
+    ax.add_collection(filled, autolim=False)
     if ax.get_yscale() == "log":
         low = np.maximum(low, mean / 10)
     ax.update_datalim(np.column_stack([np.r_[x, x], np.r_[low, high]]))
