@@ -195,6 +195,20 @@ def test_a_bad_factor_is_refused(factor):
         figures.band(ax, [1], [1], [1], factor=factor)
 
 
+def test_a_legend_below_covers_no_data_and_no_label():
+    fig = draw()
+    ax = fig.axes[0]
+    figures.reference_line(ax, 0.2, "size of the values")
+    figures.legend_below(ax)
+    fig.canvas.draw()
+    legend = ax.get_legend().get_window_extent()
+    assert legend.y1 <= ax.get_window_extent().y0
+    assert not legend.overlaps(ax.xaxis.label.get_window_extent())
+    assert [t.get_text() for t in ax.get_legend().get_texts()][-1] == "size of the values"
+    with pytest.raises(FigureError, match="at least one column"):
+        figures.legend_below(ax, 0)
+
+
 # -- numbers ----------------------------------------------------------------------------
 
 
