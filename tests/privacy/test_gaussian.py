@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
@@ -63,6 +63,7 @@ def test_a_query_that_never_changes_leaks_nothing():
 
 
 @given(shifts, epsilons, deltas)
+@settings(max_examples=25)  # the calibration searches: about 20 ms each
 def test_the_analytic_noise_meets_its_delta_and_wastes_none(shift, epsilon, delta):
     """At sigma the exact delta is at most delta; at a noise 0.01 % smaller it is more."""
     sigma = analytic_gaussian_sigma(shift, epsilon, delta)
@@ -71,6 +72,7 @@ def test_the_analytic_noise_meets_its_delta_and_wastes_none(shift, epsilon, delt
 
 
 @given(st.floats(1e-3, 0.999), st.floats(1e-10, 0.5), shifts)
+@settings(max_examples=25)  # the calibration searches: about 20 ms each
 def test_the_classical_noise_is_enough_and_never_below_the_analytic(epsilon, delta, shift):
     classical = classical_gaussian_sigma(shift, epsilon, delta)
     assert classical == pytest.approx(shift * np.sqrt(2 * np.log(1.25 / delta)) / epsilon)
