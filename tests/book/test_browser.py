@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import TimeoutError, sync_playwright
 
 from dprl.companion import site
 
@@ -111,6 +111,9 @@ class Visitor:
         if self.tab.locator("script[src*=mathjax]").count():
             self.tab.wait_for_function("() => window.MathJax?.startup?.promise")
             self.tab.evaluate("() => window.MathJax.startup.promise")
+        self.tab.evaluate("() => document.fonts.ready")
+        for _ in range(2):  # what watches for sizes speaks with the next frame
+            self.tab.evaluate("() => new Promise(requestAnimationFrame)")
 
     def darken(self):
         """Switch to dark mode, as the system would, without the fading of colours."""
@@ -152,10 +155,10 @@ def test_page(visitor, name):
     )
     width = tab.evaluate("() => document.documentElement.scrollWidth")
     assert width <= WIDTHS[visitor.kind], f"{width} px wide"
-    assert visitor.violations() == []
-    visitor.darken()
-    # Colours are all that changes in dark mode, and a phone shows the same ones.
+    # axe takes most of the time; what a phone shows is the same, in another order.
     if visitor.kind == "desktop":
+        assert visitor.violations() == []
+        visitor.darken()
         assert visitor.violations(["color-contrast"]) == []
     assert visitor.trouble == []
 
@@ -166,23 +169,23 @@ def test_search_works_offline(visitor):
     assert visitor.trouble == []
 
 
-def test_a_long_formula_scrolls_in_its_own_box(visitor):
-    """And says so: the box has the shadow that the style sheet gives it."""
-    visitor.open(PAGES[0])
-    visitor.tab.evaluate(
-        """() => {
-          const box = document.createElement('mjx-container');
-          box.setAttribute('display', 'true');
-          box.style.display = 'block';
-          box.innerHTML = '<div style="width: 3000px; height: 1em"></div>';
-          document.querySelector('article').append(box);
-        }"""
-    )
-    box = visitor.tab.locator("article > mjx-container").last
-    assert box.evaluate("b => b.scrollWidth > b.clientWidth")
-    assert "gradient" in box.evaluate("b => getComputedStyle(b).backgroundImage")
-    width = visitor.tab.evaluate("() => document.documentElement.scrollWidth")
-    assert width <= WIDTHS[visitor.kind]
+def test_a_wide_formula_scrolls_in_its_own_box_and_says_so(visitor):
+    """Narrow every page with formulas until one is wider than its column."""
+    for name in PAGES:
+        visitor.open(name)
+        visitor.tab.add_style_tag(content="article { width: 150px }")
+        wide = visitor.tab.locator("mjx-container[display=true].more-right")
+        try:
+            wide.first.wait_for(timeout=1000)
+        except TimeoutError:
+            continue  # no displayed formula on this page
+        assert "inset" in wide.first.evaluate("box => getComputedStyle(box).boxShadow")
+        assert wide.first.get_attribute("tabindex") == "0"
+        box = wide.first.element_handle()
+        box.evaluate("box => { box.scrollLeft = box.scrollWidth }")
+        visitor.tab.wait_for_function("box => !box.classList.contains('more-right')", arg=box)
+        return
+    pytest.fail("no page has a displayed formula")
 
 
 VERDICTS = ["holds", "conditions", "false", "reproduced", "deviations", "not", "unchecked"]

@@ -118,7 +118,7 @@ def _refuse_stale(root: Path, profile: str) -> None:
         raise SiteError(
             "these pages have no valid execution, so the site is not built:\n"
             + "\n".join(stale)
-            + "\n(a page that reads what a later page records needs one more run)"
+            + "\n(something changed while the pages ran: run it again)"
         )
 
 
@@ -129,7 +129,8 @@ def _run_jupyter_book(root: Path) -> None:
     result = subprocess.run(
         command,
         cwd=root,
-        env={**os.environ, "SOURCE_DATE_EPOCH": "0", "PYTHONHASHSEED": "0"},
+        # Not SOURCE_DATE_EPOCH: Sphinx would print its year as that of the copyright.
+        env={**os.environ, "PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
