@@ -1,0 +1,161 @@
+"""The table of contents, and a site that is built beside the last one or not at all."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dprl.companion import freshness, site
+
+TOC = """\
+format: jb-book
+root: book/intro
+parts:
+  - caption: One
+    chapters:
+      - file: book/nb/3-a/page
+        sections:
+          - file: book/nb/3-a/inner
+      - url: https://example.org
+  - caption: Two
+    chapters:
+      - file: book/nb/scorecard
+      - file: book/notation
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "_toc.yml").write_text(TOC)
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/intro.md").write_text("# Start\n")
+    return tmp_path
+
+
+def executed(root: Path, page: str) -> None:
+    """Leave what a complete execution leaves."""
+    source, notebook = freshness.source_path(root, page), freshness.notebook_path(root, page)
+    for path in (source, notebook):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {page}\n")
+    name = notebook.relative_to(root).as_posix()
+    made_from = freshness.inputs(root, page, {"profile": "quick"})
+    stamp = freshness.make_stamp(root, page, made_from, {name: freshness.digest(notebook)})
+    freshness.stamp_path(root, page).write_text(json.dumps(stamp))
+
+
+@pytest.fixture
+def complete(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A book whose pages are all executed; Jupyter Book is played by a copy of its start page."""
+    for page in site.pages(root):
+        executed(root, page)
+
+    def render(where: Path) -> None:
+        html = where / "_build/next/_build/html"
+        html.mkdir(parents=True)
+        (html / "index.html").write_text((where / "book/intro.md").read_text())
+
+    monkeypatch.setattr(site, "_run_jupyter_book", render)
+    return root
+
+
+def test_table_of_contents_in_reading_order(root):
+    assert site.toc_entries(root) == [
+        "book/intro",
+        "book/nb/3-a/page",
+        "book/nb/3-a/inner",
+        "book/nb/scorecard",
+        "book/notation",
+    ]
+    assert site.pages(root) == ["3-a/page", "3-a/inner"]
+
+
+def test_site_is_built_once_and_again_when_something_changed(complete):
+    assert site.reason(complete) == "never made"
+    site.build(complete, "quick")
+    assert (complete / site.SITE / "index.html").read_text() == "# Start\n"
+    assert site.reason(complete) is None
+
+    (complete / "book/intro.md").write_text("# Begin\n")
+    assert site.reason(complete) == "book/intro.md changed"
+    site.build(complete, "quick")
+    assert (complete / site.SITE / "index.html").read_text() == "# Begin\n"
+
+    (complete / site.SITE / "index.html").write_text("by hand")
+    assert site.reason(complete) == "its output was altered (index.html)"
+
+
+def test_page_without_valid_execution_stops_the_build(complete):
+    site.build(complete, "quick")
+    with pytest.raises(site.SiteError, match="3-a/page: profile quick -> paper"):
+        site.build(complete, "paper")
+    freshness.source_path(complete, "3-a/inner").write_text("# Changed\n")
+    with pytest.raises(site.SiteError, match="3-a/inner: the page changed"):
+        site.build(complete, "quick")
+    freshness.stamp_path(complete, "3-a/page").unlink()
+    with pytest.raises(site.SiteError, match="3-a/page: never executed"):
+        site.build(complete, "quick")
+    assert (complete / site.SITE / "index.html").read_text() == "# Start\n"
+
+
+def test_failed_build_leaves_the_last_site(complete, monkeypatch):
+    site.build(complete, "quick")
+    monkeypatch.undo()  # the real Jupyter Book, which finds no configuration here
+    (complete / "book/intro.md").write_text("# Begin\n")
+    (complete / "_config.yml").write_text("nonsense: [")
+    with pytest.raises(site.SiteError, match="jupyter-book failed"):
+        site.build(complete, "quick")
+    assert (complete / site.SITE / "index.html").read_text() == "# Start\n"
+    assert site.reason(complete) is not None
+
+
+def test_site_killed_between_its_two_renames_comes_back(complete):
+    site.build(complete, "quick")
+    (complete / site.SITE).rename(complete / "_build/previous")
+    assert site.reason(complete) is None
+    assert (complete / site.SITE / "index.html").exists()
+
+
+def test_complaints_are_the_warnings_of_the_log():
+    log = "reading\nbook/a.md:3: WARNING: bad\nbook/a.md:3: WARNING: bad\nwriting\n"
+    assert site._complaints(log) == "book/a.md:3: WARNING: bad"
+    assert site._complaints("one\ntwo") == "one\ntwo"
+
+
+def test_doit_says_why_keeps_going_and_keeps_the_last_site(root):
+    """The real task graph on a small book: a failing page stops the site, not the other page."""
+    dodo = (Path(__file__).resolve().parents[2] / "dodo.py").read_text(encoding="utf-8")
+    (root / "dodo.py").write_text(dodo)
+    (root / "_toc.yml").write_text(TOC.replace("      - file: book/nb/scorecard\n", ""))
+    head = "---\nkernelspec: {display_name: Python 3, language: python, name: python3}\n---\n# P\n"
+    cell = "```{{code-cell}} ipython3\n{}\n```\n"
+    good = head + cell.format(':tags: [parameters]\n\nprofile = "quick"\nseed = 1')
+    for page, text in {"page": good, "inner": good + cell.format("1 / 0")}.items():
+        source = freshness.source_path(root, f"3-a/{page}")
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text)
+    last = root / site.SITE / "index.html"
+    last.parent.mkdir(parents=True)
+    last.write_text("last good site")
+
+    run = subprocess.run(
+        [sys.executable, "-m", "doit", "run", "-n", "2"],
+        cwd=root,
+        env={**os.environ, "MPLCONFIGDIR": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert "3-a/page: never executed" in run.stdout
+    assert "3-a/page executed in" in run.stdout
+    assert "3-a/inner FAILED after" in run.stdout
+    assert "ZeroDivisionError" in run.stdout
+    assert "[2/2]" in run.stdout
+    assert "Failed: page 3-a/inner." in run.stdout
+    assert "The last good site is still _build/html/index.html" in run.stdout
+    assert last.read_text() == "last good site"
+    assert freshness.reason(root, "3-a/page", {"profile": "quick"}) is None
