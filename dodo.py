@@ -148,10 +148,17 @@ def task_scorecard():
 
 
 def scorecard_inputs() -> dict[str, str | None]:
-    """Digest of the ledger, the verdicts, the generator and the order of pages."""
-    names = ["_toc.yml", "book/claims.yml"]
-    names += [path.relative_to(ROOT).as_posix() for path in ROOT.glob("book/nb/**/*.claims.json")]
-    names += [path.relative_to(ROOT).as_posix() for path in ROOT.glob("src/dprl/companion/*.py")]
+    """Digest of the ledger, the verdicts, the generator, and the pages: it links to their lines."""
+    patterns = (
+        "_toc.yml",
+        "book/claims.yml",
+        "book/nb/**/*.claims.json",
+        "book/nb/**/*.ipynb",
+        "notebooks/**/*.md",
+        "src/dprl/companion/*.py",
+    )
+    paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    names = [path.relative_to(ROOT).as_posix() for path in paths if ".staging" not in path.parts]
     return {name: freshness.digest(ROOT / name) for name in names}
 
 
