@@ -4,12 +4,13 @@
 (() => {
   const boxes = 'mjx-container[display="true"], div.output.text_html, .pst-scrollable-table-container';
 
+  // A pixel or two is rounding, which the keyboard may reach all the same.
   const mark = (box) => {
     const hidden = box.scrollWidth - box.clientWidth;
     box.classList.toggle("more-right", hidden - box.scrollLeft > 2);
     box.classList.toggle("more-left", hidden > 2 && box.scrollLeft > 2);
-    if (hidden > 2) box.setAttribute("tabindex", "0");
-    else if (box.getAttribute("tabindex") === "0") box.removeAttribute("tabindex");
+    if (hidden > 0) box.setAttribute("tabindex", "0");
+    else box.removeAttribute("tabindex");
   };
 
   // What a box holds may grow when the box does not: so its contents are watched as well.
