@@ -53,6 +53,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 from numpy.typing import ArrayLike
 
 from ._files import current_run
@@ -284,10 +285,15 @@ def legend_below(ax: Axes, columns: int = 2) -> None:
     """
     if columns < 1:
         raise FigureError(f"a legend needs at least one column, got {columns!r}")
-    below = -0.2 if ax.get_xlabel() else -0.1
+    # in points below the axes: the same distance whatever the height of the panel
+    down = 44 if ax.get_xlabel() else 26
+    figure = ax.get_figure(root=True)
+    assert figure is not None, "axes of a removed figure"
+    offset = ScaledTranslation(0, -down / 72, figure.dpi_scale_trans)
     ax.legend(
         loc="upper center",
-        bbox_to_anchor=(0.5, below),
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=ax.transAxes + offset,
         ncols=columns,
         fontsize="small",
         borderaxespad=0.2,
