@@ -8,6 +8,7 @@ own data base decides nothing. ``doit profile=paper`` chooses the sizes of the p
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -83,6 +84,15 @@ DOIT_CONFIG = {
     "continue": True,  # one page's failure does not keep the others from being executed
     "verbosity": 2,
 }
+
+
+def interrupted(_signal: int, _frame: object) -> None:
+    """End at once on Ctrl-C; the pages get the same signal and clean up after themselves."""
+    os.write(2, b"\nInterrupted. What is finished stays.\n")
+    os._exit(130)
+
+
+signal.signal(signal.SIGINT, interrupted)
 (ROOT / "_build").mkdir(exist_ok=True)
 # It decides nothing, and half of it after a kill would stop the next run.
 Path(DOIT_CONFIG["dep_file"]).unlink(missing_ok=True)

@@ -388,9 +388,18 @@ def test_stages_of_the_living_stay(root):
     living, dead = stage_of(root, os.getpid()), stage_of(root, 2**22 + 1)
     living.mkdir(parents=True)
     dead.mkdir()
+    killed = subprocess.Popen(["sleep", "60"])
+    killed.kill()  # nobody has asked yet how it ended, so its number is still taken
+    while Path(f"/proc/{killed.pid}/stat").exists() and not _is_zombie(killed.pid):
+        time.sleep(0.01)
+    stage_of(root, killed.pid).mkdir()
     execution.remove_stale_stages(root)
-    assert living.exists()
-    assert not dead.exists()
+    assert [path.name for path in living.parent.iterdir()] == [living.name]
+    killed.wait()
+
+
+def _is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_a_result_crosses_file_systems_whole(root, monkeypatch):

@@ -186,7 +186,11 @@ def _alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return True  # not a Linux: the signal's answer is all there is
+    return state != "Z"  # killed, but its parent, killed too, has not asked how it ended
 
 
 # ------------------------------------------------------------------- execution
