@@ -75,7 +75,7 @@ _STYLES = {
     "reproduced": "verdict-reproduced",
     "reproduced with deviations": "verdict-deviations",
     "not reproduced": "verdict-not",
-    "not checkable": "verdict-not",
+    "not checkable": "verdict-unchecked",
 }
 _LONGEST_TITLE, _LONGEST_STRING = 90, 80
 

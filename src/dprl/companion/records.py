@@ -346,7 +346,12 @@ def locate(name: str, profile: str) -> Path | None:
     if staged.is_file() and read(staged).provenance["profile"] == profile:
         return staged
     kept = run.root / "data" / "results" / profile / f"{name}.csv"
-    return kept if kept.is_file() else None
+    try:
+        # opened, not only looked for: so the page is known to depend on it, present or not
+        with kept.open("rb"):
+            return kept
+    except OSError:
+        return None
 
 
 def read(path: str | Path) -> Record:
