@@ -65,11 +65,12 @@ serve: venv ## Show the built site at http://localhost:8000 (PORT=...)
 bench: venv ## Measure speed and memory against a naive reference
 	@$(PY) benchmarks/run.py
 
-lock: ## Write requirements.lock again from pyproject.toml (needs uv)
+lock: ## Write requirements.lock and requirements.txt again from pyproject.toml (needs uv)
 	@command -v uv >/dev/null 2>&1 || { echo "uv is needed to write the lock file: pip install uv" >&2; exit 1; }
 	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock
+	grep -v '^    --hash=' requirements.lock | sed 's/ \\$$//' > requirements.txt
 
 clean: ## Remove the site, the executed pages and quick results (.venv stays)
 	rm -rf _build book/nb data/results/quick

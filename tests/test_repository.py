@@ -71,7 +71,15 @@ def test_environment_is_the_lock_file_and_the_package():
     assert environment["name"] == PROJECT["name"]
     assert [str(part) for part in floor] == [str(p) for p in conda if p.operator == ">="]
     assert pip == "pip"
-    assert installs == {"pip": ["--requirement requirements.lock", "--editable ."]}
+    assert installs == {"pip": ["--requirement requirements.txt", "--editable ."]}
+
+
+def test_conda_gets_the_locked_versions_without_hashes():
+    """One hash would make pip refuse the local package beside it."""
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    pins = [line.removesuffix(" \\") for line in lines if not line.startswith("    --hash=")]
+    assert (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines() == pins
+    assert not any("--hash" in pin for pin in pins)
 
 
 # ------------------------------------------------------------------------ nothing heavy or local
