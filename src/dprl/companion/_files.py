@@ -84,6 +84,11 @@ def find_root(start: Path | None = None) -> Path:
     return here
 
 
+def source_path(root: Path, page: str) -> Path:
+    """Source of a page, ``notebooks/<page>.md``."""
+    return root / "notebooks" / f"{page}.md"
+
+
 def write_atomic(path: Path, content: str | bytes) -> bool:
     """Write a whole file or nothing; an unchanged file is not touched.
 

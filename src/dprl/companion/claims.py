@@ -47,7 +47,7 @@ from typing import Any
 
 import numpy as np
 
-from ._files import Run, current_run, write_atomic
+from ._files import Run, current_run, source_path, write_atomic
 from ._jupyter import in_jupyter, publish
 from ._numbers import significant
 
@@ -213,7 +213,7 @@ def load(path: str | Path, root: str | Path | None = None) -> dict[str, Claim]:
                 f"{path.name}, claim {position}: {claim.id} and {anchors[claim.anchor]} "
                 f"would share the anchor {claim.anchor}"
             )
-        if root is not None and not source_of(claim.page, Path(root)).is_file():
+        if root is not None and not source_path(Path(root), claim.page).is_file():
             raise ClaimError(
                 f"{path.name}, claim {position} ({claim.id}): "
                 f"page notebooks/{claim.page}.md does not exist"
@@ -221,11 +221,6 @@ def load(path: str | Path, root: str | Path | None = None) -> dict[str, Claim]:
         claims[claim.id] = claim
         anchors[claim.anchor] = claim.id
     return claims
-
-
-def source_of(page: str, root: Path) -> Path:
-    """The source file of a page."""
-    return root / "notebooks" / f"{page}.md"
 
 
 def _parse(entry: object, where: str) -> Claim:

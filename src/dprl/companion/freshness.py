@@ -33,6 +33,7 @@ from typing import Any, cast
 import yaml
 
 from dprl.companion._files import sha256, write_atomic
+from dprl.companion._files import source_path as source_path
 
 Inputs = dict[str, Any]
 Digests = Mapping[str, str | None]
@@ -84,6 +85,11 @@ def _ignored(path: Path) -> bool:
     return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
 
 
+def python_minor() -> str:
+    """The running Python's version without the patch, such as ``3.11``."""
+    return ".".join(platform.python_version_tuple()[:2])
+
+
 def key_of(value: object) -> str:
     """One digest for a JSON-like value, independent of the order of keys.
 
@@ -92,11 +98,6 @@ def key_of(value: object) -> str:
     """
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return sha256(text.encode())
-
-
-def source_path(root: Path, page: str) -> Path:
-    """Source of a page, ``notebooks/<page>.md``."""
-    return root / "notebooks" / f"{page}.md"
 
 
 def notebook_path(root: Path, page: str) -> Path:
@@ -143,7 +144,7 @@ def inputs(
         "published": digests(root / "data" / "published"),
         "read": dict(read or {}),
         "lock": digest(root / "requirements.lock"),
-        "python": ".".join(platform.python_version_tuple()[:2]),
+        "python": python_minor(),
     }
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import claims
-from ._files import write_atomic
+from ._files import source_path, write_atomic
 from .claims import Claim, ClaimError
 
 _SOURCE_TITLES = {
@@ -104,7 +104,7 @@ def _problem(claim: Claim, record: Mapping[str, Any] | None) -> str:
 
 def _row(claim: Claim, record: Mapping[str, Any], root: Path) -> Row:
     _check_badge(claim, root)
-    source = claims.source_of(claim.page, root).read_text(encoding="utf-8")
+    source = source_path(root, claim.page).read_text(encoding="utf-8")
     return Row(claim, record, _title(source, claim.page), _line(source, claim))
 
 

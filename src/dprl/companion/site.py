@@ -7,7 +7,6 @@ Jupyter Book has finished without a warning: a failed build leaves the last good
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -28,7 +27,7 @@ _NEXT = Path("_build/next")
 _PREVIOUS = Path("_build/previous")
 _RECORD = Path("_build/site.json")
 _LOG = Path("_build/site.log")
-_FILES = ("_config.yml", "_toc.yml", "requirements.lock", "README.md", "CHANGELOG.md")
+_FILES = ("_config.yml", "_toc.yml", "requirements.lock")
 _FOLDERS = ("book", "notebooks", "src/dprl", "data/published", "data/results/paper")
 
 
@@ -77,7 +76,7 @@ def inputs(root: Path) -> dict[str, str | None]:
         for name, digest in freshness.digests(root / folder).items():
             if not name.endswith(".stamp.json"):
                 found[f"{folder}/{name}"] = digest
-    return {**found, "python": ".".join(platform.python_version_tuple()[:2])}
+    return {**found, "python": freshness.python_minor()}
 
 
 def reason(root: Path) -> str | None:
