@@ -327,17 +327,19 @@ def _run_kernel(run: Run, source: Path, executed: Path) -> None:
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
+    log = run.stage / "kernel.log"
     try:
-        papermill.execute_notebook(
-            str(source),
-            str(executed),
-            parameters=run.passed,
-            kernel_name="python3",
-            language="python",
-            cwd=str(run.root),
-            progress_bar=False,
-            execution_timeout=_QUICK_CELL_SECONDS if run.profile == "quick" else None,
-        )
+        with _stderr_to(log):
+            papermill.execute_notebook(
+                str(source),
+                str(executed),
+                parameters=run.passed,
+                kernel_name="python3",
+                language="python",
+                cwd=str(run.root),
+                progress_bar=False,
+                execution_timeout=_QUICK_CELL_SECONDS if run.profile == "quick" else None,
+            )
     except papermill.PapermillExecutionError as error:
         raise PageError(
             _failure(run, executed, _ANSI.sub("", "\n".join(error.traceback)))
@@ -346,7 +348,29 @@ def _run_kernel(run: Run, source: Path, executed: Path) -> None:
         limit = f"the cell took longer than {_QUICK_CELL_SECONDS} s"
         raise PageError(_failure(run, executed, limit)) from None
     except DeadKernelError as error:
-        raise PageError(_failure(run, executed, f"the kernel died: {error}")) from None
+        last_words = log.read_text(encoding="utf-8", errors="replace")
+        died = f"the kernel died: {error}\n{last_words}".rstrip()
+        raise PageError(_failure(run, executed, died)) from None
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Send what this process and the kernel write to stderr into a file for a while.
+
+    What a cell writes there is in the notebook, and refused. What the kernel itself says is
+    about its sockets, which sometimes close in another order than it expects when the page
+    is done; it matters only if the kernel died.
+    """
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def _failure(run: Run, executed: Path, traceback: str) -> str:
