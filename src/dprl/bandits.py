@@ -1,0 +1,1 @@
+"""Stochastic bandits: Thompson sampling and UCB1, their regret, exact arms."""

@@ -1,0 +1,1 @@
+"""Membership inference: how an attack is measured."""
