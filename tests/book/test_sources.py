@@ -1,10 +1,13 @@
 """The pages as they are written: what every page must have, checked without executing it."""
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import jupytext
+import nbformat
 import pytest
 import yaml
 
@@ -62,6 +65,22 @@ def test_round_trip_leaves_the_source_as_it_is(path):
 @notebook
 def test_header_is_the_canonical_one(path):
     assert text_of(path).startswith(HEADER)
+
+
+def test_code_cells_are_formatted_and_free_of_dead_names(tmp_path):
+    """Lines of 78 characters fit the page."""
+    for path in NOTEBOOKS:
+        book = jupytext.reads(text_of(path), fmt="md:myst")
+        nbformat.write(book, tmp_path / (name(path).replace("/", "-") + ".ipynb"))
+    ruff = [sys.executable, "-m", "ruff"]
+    for command in (
+        ["format", "--check", "--isolated", "--line-length=78"],
+        ["check", "--isolated", "--select=F,E7,W", "--ignore=E731,E741"],
+    ):
+        result = subprocess.run(
+            [*ruff, *command, str(tmp_path)], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 @notebook

@@ -1,0 +1,62 @@
+"""Every numbered statement of the texts has a claim, and every fault is in the errata."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dprl.companion import claims, site
+
+ROOT = Path(__file__).resolve().parents[2]
+LEDGER = claims.load(ROOT / "book" / "claims.yml", ROOT)
+# The numbered statements of each text, in its own numbers. A chapter joins when its pages do.
+STATEMENTS = {
+    "chapter 2 of the thesis": ["thesis:2.1", "thesis:2.2", "thesis:figure-2.1"],
+    "chapter 3 of the thesis": [
+        *(f"thesis:3.{number}" for number in range(1, 25)),
+        "thesis:algorithm-1",
+        "thesis:algorithm-2",
+        "thesis:figure-3.1",
+    ],
+    "the lecture": [
+        *(f"lecture:11.{number}" for number in range(1, 14)),
+        "lecture:algorithm-1",
+    ],
+}
+ERRATA = sorted((ROOT / "notebooks").rglob("errata.md"))
+#: Verdicts that say something about the printed text.
+FAULTS = {"false as printed", "holds with conditions"}
+
+
+@pytest.mark.parametrize(
+    "statement", [s for numbered in STATEMENTS.values() for s in numbered], ids=str
+)
+def test_numbered_statement_has_a_claim(statement):
+    assert statement in LEDGER
+
+
+@pytest.mark.parametrize(
+    "claim", [c for c in LEDGER.values() if c.expected in FAULTS], ids=lambda claim: claim.id
+)
+def test_fault_is_explained_in_the_errata(claim):
+    text = "".join(path.read_text(encoding="utf-8") for path in ERRATA)
+    assert f"<{claim.anchor}>`" in text
+
+
+def test_the_ledger_is_in_the_order_of_reading():
+    """The scorecard lists the claims of a text page by page, as the book does."""
+    pages = site.pages(ROOT)
+    for source in claims.SOURCES:
+        order = [pages.index(claim.page) for claim in LEDGER.values() if claim.source == source]
+        assert order == sorted(order)
+
+
+@pytest.mark.parametrize("claim", LEDGER.values(), ids=lambda claim: claim.id)
+def test_claim_is_checked_by_its_page_and_by_no_other(claim):
+    checked = re.compile(rf'claims\.(?:check|not_checkable)\(\s*"{re.escape(claim.id)}"')
+    pages = {
+        path.relative_to(ROOT / "notebooks").with_suffix("").as_posix()
+        for path in (ROOT / "notebooks").rglob("*.md")
+        if checked.search(path.read_text(encoding="utf-8"))
+    }
+    assert pages <= {claim.page}
