@@ -1,19 +1,23 @@
-r"""Finite Markov reward processes and their exact values.
+r"""Finite Markov decision processes, the reward processes they leave, and exact values.
 
-A policy fixed in a Markov decision process leaves a Markov reward process:
-transition probabilities P, a reward R(s, s') on each transition, a discount
-gamma in [0, 1) and a start distribution (thesis, equation 2.3). Its value is
+A Markov decision process has transition probabilities P(s' | s, a), a reward
+r(s, a, s'), a discount gamma in [0, 1) and a start distribution. A policy
+pi(a | s) fixed in it leaves a Markov reward process: transition probabilities P,
+a reward R(s, s') on each transition (thesis, equation 2.3). Its value is
 the fixed point of the Bellman operator (thesis, equations 2.6-2.8),
 
     V(s) = sum_{s'} P(s, s') [ R(s, s') + gamma V(s') ],               (1)
 
-so one linear solve gives it exactly.
+so one linear solve gives it exactly. Policy iteration (thesis, figure 2.1)
+alternates that solve with the choice of the actions that are best under
+
+    Q(s, a) = sum_{s'} P(s' | s, a) [ r(s, a, s') + gamma V(s') ].     (2)
 
 The chain of the thesis (section 3.8) has N states, stays put with probability
 p, moves right with probability 1 - p, and pays one unit when it reaches the
 absorbing end. The time spent in a state is geometric, with
 
-    g = E[gamma^{holding time}] = (1 - p) gamma / (1 - p gamma),        (2)
+    g = E[gamma^{holding time}] = (1 - p) gamma / (1 - p gamma),        (3)
 
 and all values are powers of g. The text leaves open whether the absorbing
 state is one of the N and when exactly the unit is paid:
@@ -29,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dprl import _validation as check
-from dprl._validation import BoolArray, FloatArray
+from dprl._validation import BoolArray, FloatArray, IntArray
 
 Start = Literal["first", "uniform"]
 
@@ -186,6 +190,247 @@ class MarkovRewardProcess:
             raise ValueError(f"states {stuck} never reach a terminal state: no finite trajectory")
 
 
+@dataclass(frozen=True, eq=False)
+class MarkovDecisionProcess:
+    """A finite Markov decision process (thesis, section 2.1).
+
+    A *policy* is given either as one action per state, integers of shape (n,),
+    or as pi(a | s), probabilities of shape (n, k).
+
+    Parameters
+    ----------
+    transition : array_like, shape (n, k, n)
+        P(s' | s, a) at [s, a, s'] for n states and k actions; sums to one over s'.
+    reward : array_like, shape (n, k) or (n, k, n)
+        r(s, a), or r(s, a, s') paid on the transition to s'; finite.
+    discount : float
+        gamma in [0, 1).
+    start : array_like, shape (n,)
+        Distribution p_0 of the first state.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit, probabilities do not sum to one within 1e-9, an
+        entry is negative or not finite, or gamma is outside [0, 1).
+
+    Examples
+    --------
+    >>> wait, act = [[0.5, 0.5], [0, 1]], [[0, 1], [0, 1]]
+    >>> process = MarkovDecisionProcess(
+    ...     np.stack([wait, act], axis=1), [[0, -1], [1, 1]], 0.5, [1, 0]
+    ... )
+    >>> process.under([0, 0]).values().round(4).tolist()
+    [0.6667, 2.0]
+    """
+
+    transition: FloatArray
+    reward: FloatArray
+    discount: float
+    start: FloatArray
+
+    def __init__(
+        self, transition: ArrayLike, reward: ArrayLike, discount: float, start: ArrayLike
+    ) -> None:
+        p = check.finite_array("transition", transition, ndim=3).copy()
+        n, k, _ = p.shape
+        if p.shape != (n, k, n) or p.size == 0:
+            raise ValueError(
+                "transition must have shape (states, actions, states), none of them 0, "
+                f"got {p.shape}"
+            )
+        if (p < 0).any():
+            raise ValueError("transition must not hold negative probabilities")
+        worst = np.abs(p.sum(axis=-1) - 1)
+        if worst.max() > 1e-9:
+            state, action = np.unravel_index(int(worst.argmax()), worst.shape)
+            raise ValueError(
+                f"transition of state {state}, action {action} sums to "
+                f"{p[state, action].sum()}; it must sum to one"
+            )
+        r = check.finite_array("reward", reward)
+        if r.shape not in ((n, k), (n, k, n)):
+            raise ValueError(f"reward must have shape {(n, k)} or {(n, k, n)}, got {r.shape}")
+        if r.ndim == 2:
+            r = np.broadcast_to(r[:, :, None], p.shape)
+        for name, value in (
+            ("transition", check.frozen(p)),
+            ("reward", check.frozen(r.copy())),
+            ("discount", check.discount(discount)),
+            ("start", check.frozen(check.probability_vector("start", start, n).copy())),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_states(self) -> int:
+        """Number of states."""
+        return int(self.transition.shape[0])
+
+    @property
+    def n_actions(self) -> int:
+        """Number of actions, the same in every state."""
+        return int(self.transition.shape[1])
+
+    @property
+    def expected_reward(self) -> FloatArray:
+        """r(s, a) = sum_{s'} P(s' | s, a) r(s, a, s'), shape (n, k)."""
+        out: FloatArray = np.einsum("iaj,iaj->ia", self.transition, self.reward)
+        return out
+
+    def action_probabilities(self, policy: ArrayLike) -> FloatArray:
+        """pi(a | s) of a policy in either form, shape (n, k).
+
+        Raises
+        ------
+        ValueError
+            If the policy has another shape, names an action that does not
+            exist, or its probabilities do not sum to one within 1e-9.
+        """
+        given = np.asarray(policy)
+        n, k = self.n_states, self.n_actions
+        if given.shape == (n,) and given.dtype.kind in "iu":
+            if (given < 0).any() or (given >= k).any():
+                bad = given[(given < 0) | (given >= k)][0]
+                raise ValueError(f"policy holds action {bad}; actions are 0 .. {k - 1}")
+            out: FloatArray = np.eye(k)[given]
+            return out
+        if given.shape != (n, k):
+            raise ValueError(
+                f"policy must be {n} integer actions or probabilities of shape {(n, k)}, "
+                f"got {given.dtype} of shape {given.shape}"
+            )
+        pi = check.finite_array("policy", given)
+        if (pi < 0).any() or (np.abs(pi.sum(axis=1) - 1) > 1e-9).any():
+            raise ValueError("each row of policy must be non-negative and sum to one")
+        return pi
+
+    def under(self, policy: ArrayLike) -> MarkovRewardProcess:
+        """The reward process that a fixed policy leaves (thesis, equation 2.3).
+
+        P(s, s') = sum_a P(s' | s, a) pi(a | s), and R(s, s') is the mean reward
+        given that s' follows s. That keeps every expected return, hence all
+        values. Where two actions lead to the same state with different rewards,
+        the spread between them is averaged out, so that
+        :meth:`MarkovRewardProcess.return_variance` of the result is then a
+        lower bound on the variance of the return.
+
+        Parameters
+        ----------
+        policy : array_like of int, shape (n,), or of float, shape (n, k)
+            One action per state, or pi(a | s).
+
+        Returns
+        -------
+        MarkovRewardProcess
+            With the same states, discount and start; terminal are the states
+            that never leave and pay nothing under the policy.
+        """
+        pi = self.action_probabilities(policy)
+        joint = pi[:, :, None] * self.transition
+        p = joint.sum(axis=1)  # (2.3)
+        p /= p.sum(axis=1, keepdims=True)  # a sum of rounded products
+        certain = ((self.transition == 1) | (pi[:, :, None] == 0)).all(axis=1)
+        p[certain] = 1.0
+        paid = (joint * self.reward).sum(axis=1)
+        reward = np.divide(paid, joint.sum(axis=1), out=np.zeros_like(p), where=p > 0)
+        return MarkovRewardProcess(p, reward, self.discount, self.start)
+
+    def action_values(self, values: ArrayLike) -> FloatArray:
+        """Q of equation (2): act once, then collect ``values``; (..., n) -> (..., n, k).
+
+        With the values of a policy it is that policy's action-value function
+        (thesis, equation 2.5). O(n^2 k).
+        """
+        v = check.finite_array("values", values)
+        if v.ndim == 0 or v.shape[-1] != self.n_states:
+            raise ValueError(
+                f"values must have {self.n_states} entries in the last axis, got shape {v.shape}"
+            )
+        ahead = np.einsum("iaj,...j->...ia", self.transition, v)
+        out: FloatArray = self.expected_reward + self.discount * ahead
+        return out
+
+    def greedy(self, values: ArrayLike) -> IntArray:
+        """The actions that maximise Q, the first of several; (..., n) -> (..., n) of int."""
+        return np.asarray(self.action_values(values).argmax(axis=-1), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyIteration:
+    """All rounds of policy iteration, in order.
+
+    Attributes
+    ----------
+    policies : ndarray of int, shape (rounds, n)
+        The policy that each round evaluates; the last one is optimal.
+    values : ndarray, shape (rounds, n)
+        Their values; the last ones are V*.
+    """
+
+    policies: IntArray
+    values: FloatArray
+
+    def __len__(self) -> int:
+        """Number of rounds, each one evaluation and one look for an improvement."""
+        return int(self.policies.shape[0])
+
+
+def policy_iteration(
+    process: MarkovDecisionProcess, policy: ArrayLike, *, tolerance: float = 1e-10
+) -> PolicyIteration:
+    """Policy iteration with exact evaluation (thesis, figure 2.1), all rounds kept.
+
+    Each round solves (1) for the policy, then gives every state a greedy action of
+    (2), unless its present one is as good. It stops when no state changes. Values
+    never fall from one round to the next, so no policy comes back, and there are
+    at most k^n of them. A round costs O(n^3 + n^2 k).
+
+    Parameters
+    ----------
+    process : MarkovDecisionProcess
+        With n states and k actions.
+    policy : array_like of int, shape (n,)
+        The first policy.
+    tolerance : float
+        An action is better only if it gains more than this part of the largest
+        value, > 0: above rounding, so that ties do not make policies alternate.
+        The last values are then V* within tolerance / (1 - gamma) times it.
+
+    Raises
+    ------
+    ValueError
+        If the first policy is not one action per state, or the tolerance is not positive.
+
+    Examples
+    --------
+    >>> wait, act = [[0.5, 0.5], [0, 1]], [[0, 1], [0, 1]]
+    >>> process = MarkovDecisionProcess(
+    ...     np.stack([wait, act], axis=1), [[0, -1], [1, 1]], 0.9, [1, 0]
+    ... )
+    >>> rounds = policy_iteration(process, [1, 0])
+    >>> rounds.policies.tolist(), rounds.values.round(3).tolist()
+    ([[1, 0], [0, 0]], [[8.0, 10.0], [8.182, 10.0]])
+    """
+    check.instance("process", process, MarkovDecisionProcess)
+    slack = check.positive("tolerance", tolerance)
+    if np.asarray(policy).ndim != 1:
+        raise ValueError("policy iteration starts from one action per state")
+    pi = process.action_probabilities(policy).argmax(axis=1)
+    states = np.arange(process.n_states)
+    policies, values = [], []
+    while True:
+        v = process.under(pi).values()  # evaluation
+        policies.append(pi)
+        values.append(v)
+        q = process.action_values(v)  # improvement
+        better = q.max(axis=1) > q[states, pi] + slack * np.abs(v).max()
+        if not better.any():
+            return PolicyIteration(
+                check.frozen(np.array(policies, dtype=np.int64)), check.frozen(np.array(values))
+            )
+        pi = np.where(better, q.argmax(axis=1), pi)
+
+
 @dataclass(frozen=True)
 class ChainConvention:
     """One reading of the chain's description.
@@ -303,14 +548,14 @@ class Chain:
         return self.process.values()[: self.n_states]
 
     def closed_form_values(self) -> FloatArray:
-        """The same values as powers of g, equation (2); shape (n_states,).
+        """The same values as powers of g, equation (3); shape (n_states,).
 
         V(s) is g to the number of states that still hold the agent, divided by
         gamma where the unit comes with the arrival; an absorbing state that
         pays on arrival has value 0.
         """
         gamma, p = check.discount(self.discount), float(self.stay)
-        g = (1 - p) * gamma / (1 - p * gamma)  # (2)
+        g = (1 - p) * gamma / (1 - p * gamma)  # (3)
         left = np.maximum(self.n_holding - np.arange(self.n_states), 0)
         if self.rules.reward_on == "occupancy":
             return np.power(g, left)
