@@ -2,7 +2,7 @@ r"""Utility of DP-LSL: the expected excess risk of its noise (thesis, section 3.
 
 Symbols: n_s = |X_s| visit counts of m trajectories, rho public weights, Phi (N, d) features
 with rows phi_s, lambda the ridge, F the bound on the returns, alpha and beta the constants
-of Lemma 3.1, and
+of Lemma 3.1, and ::
 
     G        = ||Phi||^2 ||rho||_inf^2,
     c        = ||Phi|| ||rho||_inf / sqrt(2 lambda),          so 2 c^2 = G / lambda,
@@ -21,7 +21,7 @@ display        bound on psi before Lemma 3.21: the printed exponent is twice too
 
 What is false here is a bound on the utility. The privacy of DP-LSL does not depend on it.
 
-The corrected (3.56) writes, for a rate r > 0,
+The corrected (3.56) writes, for a rate r > 0, ::
 
     tau = max(r, 1/m),    kappa = e^{-r / tau} / tau,                               (1)
     max_{k >= 0} e^{-k r} min(n + k, m) <= n + kappa e^{-tau n},   0 <= n <= m.     (2)
@@ -61,7 +61,7 @@ def lemma_3_20(
     weights: ArrayLike,
     ridge: float,
 ) -> FloatArray:
-    r"""Expected excess ridge risk over the noise, for given counts: thesis, Lemma 3.20.
+    r"""Expected excess ridge risk over the noise, for given counts: thesis, Lemma 3.20. ::
 
         E_eta[J(theta + eta) - J(theta)]
             = (lambda d / (2 m) + (1/m) sum_s rho_s ||phi_s||^2 n_s) sigma^2,   (3.54)
@@ -262,7 +262,7 @@ def largest_discounted_count(counts: ArrayLike, rate: ArrayLike, n_trajectories:
 def psi_bound_printed(
     counts: ArrayLike, weights: ArrayLike, n_trajectories: int, coefficient: float, beta: float
 ) -> FloatArray:
-    r"""The printed bound on psi, unnumbered display before Lemma 3.21.
+    r"""The printed bound on psi, unnumbered display before Lemma 3.21. ::
 
         2 ||rho||_2^2 + 2 c^2 sum_s rho_s max_k e^{-2 k beta} min(n_s + k, m).
 
@@ -298,7 +298,7 @@ def psi_bound_printed(
 def psi_bound_corrected(
     counts: ArrayLike, weights: ArrayLike, n_trajectories: int, coefficient: float, beta: float
 ) -> FloatArray:
-    r"""The display before Lemma 3.21 with the exponent that psi has.
+    r"""The display before Lemma 3.21 with the exponent that psi has. ::
 
         psi <= 2 ||rho||_2^2 + 2 c^2 sum_s rho_s max_k e^{-k beta} min(n_s + k, m).
 
@@ -314,7 +314,7 @@ def psi_bound_corrected(
 
 
 def lemma_3_21_printed(a: ArrayLike, b: ArrayLike, m: ArrayLike) -> FloatArray:
-    r"""Lemma 3.21 as printed: "max over 0 <= x <= m - a of e^{-2 b x} (a + x)".
+    r"""Lemma 3.21 as printed: "max over 0 <= x <= m - a of e^{-2 b x} (a + x)". ::
 
         a                      if b < a/2
         m e^{-2 b (m - a)}     if b > m/2
@@ -347,7 +347,7 @@ def lemma_3_21_printed(a: ArrayLike, b: ArrayLike, m: ArrayLike) -> FloatArray:
 
 
 def lemma_3_21_corrected(a: ArrayLike, rate: ArrayLike, m: ArrayLike) -> FloatArray:
-    r"""Lemma 3.21 corrected, for any rate: max over 0 <= x <= m - a of e^{-rate x} (a + x).
+    r"""Lemma 3.21 corrected, for any rate: max over 0 <= x <= m - a of e^{-rate x} (a + x). ::
 
         a                       if rate >= 1/a
         m e^{-rate (m - a)}     if rate <= 1/m
@@ -453,13 +453,21 @@ def smoothing_excess(rate: ArrayLike, n_trajectories: ArrayLike) -> tuple[FloatA
 
 
 class VisitMoments(NamedTuple):
-    """The five expectations of Lemma 3.22, in its order; s before s' in the last two axes."""
+    """The five expectations of Lemma 3.22, in its order.
 
-    mean: FloatArray  #: 1. E[n_s], shape (..., N)
-    unvisited: FloatArray  #: 2. E[1{n_s = 0}], shape (..., N)
-    square: FloatArray  #: 3. E[n_s^2], shape (..., N)
-    product: FloatArray  #: 4. E[n_s n_s'], shape (..., N, N)
-    count_where_unvisited: FloatArray  #: 5. E[n_s 1{n_s' = 0}], shape (..., N, N)
+    Attributes
+    ----------
+    mean, unvisited, square : ndarray, shape (..., N)
+        E[n_s], E[1{n_s = 0}] and E[n_s^2].
+    product, count_where_unvisited : ndarray, shape (..., N, N)
+        E[n_s n_s'] and E[n_s 1{n_s' = 0}]; s is the last axis but one.
+    """
+
+    mean: FloatArray
+    unvisited: FloatArray
+    square: FloatArray
+    product: FloatArray
+    count_where_unvisited: FloatArray
 
 
 def nested_visits(visit_probabilities: ArrayLike) -> FloatArray:
@@ -597,7 +605,7 @@ def theorem_3_23_printed(
 ) -> FloatArray:
     r"""Theorem 3.23 as printed: "bound on E_{X, eta}[J(theta_hat) - J(theta)] of DP-LSL".
 
-    C_lambda^2 times
+    C_lambda^2 times ::
 
         sum_s rho_s p_s (d G / 2 + 2 ||rho||^2 ||phi_s||^2) + lambda d ||rho||^2 / m
         + d G / (4 e beta m) sum_s rho_s (1 - p_s)^m
@@ -659,7 +667,7 @@ def theorem_3_23_corrected(
     r"""Theorem 3.23 corrected: a bound on E_{X, eta}[J(theta_hat) - J(theta)] of DP-LSL.
 
     With tau = max(beta, 1/m), kappa = e^{-beta/tau}/tau, q_s = 1 - (1 - e^{-tau}) p_s and
-    double sums over all s, s', C_lambda^2 times
+    double sums over all s, s', C_lambda^2 times ::
 
         sum_s rho_s p_s (d G / 2 + 2 ||rho||^2 ||phi_s||^2) + lambda d ||rho||^2 / m
         + d G kappa / (2 m) sum_s rho_s q_s^m
@@ -691,11 +699,11 @@ def theorem_3_23_corrected(
 
 
 def theorem_3_23_safe_ridge(features: ArrayLike, weights: ArrayLike, n_trajectories: int) -> float:
-    r"""A ridge from which the printed Theorem 3.23 holds, whatever beta and the visits.
+    r"""A ridge from which the printed Theorem 3.23 holds, whatever beta and the visits. ::
 
         (3/2 + sqrt 2) m ||Phi||^2 ||rho||_inf^2 ||rho||_1 / ||rho||_2^2,
 
-    about 2.914 m for tabular features and rho = 1. From there on c^2 m ||rho||_1 is at most
+    This is about 2.914 m for tabular features and rho = 1. From there on c^2 m ||rho||_1 is at most
     (sqrt 2 - 1)^2 ||rho||_2^2, so psi <= 2 ||rho||_2^2, and the printed bound on psi holds
     by its first term alone.
 
@@ -723,11 +731,17 @@ def theorem_3_23_safe_ridge(features: ArrayLike, weights: ArrayLike, n_trajector
 
 
 class RateConstants(NamedTuple):
-    """Constants of the three terms of Corollary 3.24."""
+    """Constants of the three terms of Corollary 3.24.
 
-    first: FloatArray  #: K_1, of 1/(lambda m)
-    second: FloatArray  #: K_2, of 1/lambda^2
-    third: FloatArray  #: K_3, of m/lambda^3
+    Attributes
+    ----------
+    first, second, third : ndarray, shape (...)
+        K_1 of 1/(lambda m), K_2 of 1/lambda^2, K_3 of m/lambda^3.
+    """
+
+    first: FloatArray
+    second: FloatArray
+    third: FloatArray
 
 
 def corollary_3_24(
@@ -773,7 +787,7 @@ def corollary_3_24_constants(
 ) -> RateConstants:
     r"""Constants with which Corollary 3.24 holds for all m >= 1, lambda >= 2 ||Phi||^2 ||rho||_inf.
 
-    With A = (4 alpha F ||Phi||)^2 and S = sum_s rho_s p_s ||phi_s||^2,
+    With A = (4 alpha F ||Phi||)^2 and S = sum_s rho_s p_s ||phi_s||^2, ::
 
         K_1 = A d ||rho||_2^2
         K_2 = A [ (d G / 2) sum_s rho_s p_s + 2 ||rho||_2^2 S + d G ||rho||_1 / (2 e beta)
