@@ -14,6 +14,7 @@ from dprl.privacy import (
     gaussian_pair_epsilon,
     gaussian_pair_loss,
     gaussian_pair_renyi,
+    gaussian_pair_tail,
 )
 
 shifts = st.floats(0.0, 6.0)  # down to the smallest positive number
@@ -96,6 +97,34 @@ def test_several_dimensions_against_samples(d, s2, eps):
     term = np.maximum(-np.expm1(eps - loss), 0)
     error = 5 * term.std() / np.sqrt(term.size)
     assert gaussian_pair_delta(0.7, 1.0, s2, eps, d) == pytest.approx(term.mean(), abs=error)
+
+
+@pytest.mark.parametrize(("d", "s2", "level"), [(1, 0.8, 0.3), (5, 1.3, -1.0), (30, 0.95, 1.0)])
+def test_tail_of_the_loss_against_samples(d, s2, level):
+    rng = np.random.default_rng(22)
+    other = np.full(d, 0.7 / np.sqrt(d))
+    hits = gaussian_pair_loss(rng.standard_normal((100_000, d)), np.zeros(d), 1.0, other, s2)
+    tail = gaussian_pair_tail(0.7, 1.0, s2, level, d)
+    assert tail == pytest.approx(np.mean(hits > level), abs=5 * np.sqrt(tail / 100_000))
+
+
+@given(shifts, log_ratios, epsilons, dimensions)
+def test_delta_is_the_integral_of_the_tail(shift, log_ratio, eps, d):
+    """delta(eps) = int_eps^inf e^{eps - x} P[L > x] dx, so at least its first piece."""
+    s2 = float(np.exp(log_ratio))
+    at, beyond = (gaussian_pair_tail(shift, 1.0, s2, x, d) for x in (eps, eps + 0.1))
+    delta = gaussian_pair_delta(shift, 1.0, s2, eps, d)
+    rest = np.exp(-0.1) * gaussian_pair_delta(shift, 1.0, s2, eps + 0.1, d)
+    piece = -np.expm1(-0.1)
+    assert piece * beyond - 1e-13 <= delta - rest <= piece * at + 1e-13
+
+
+def test_tail_far_out():
+    assert gaussian_pair_tail(0.0, 1.0, 1.0, 0.0) == 0.0
+    assert gaussian_pair_tail(0.0, 1.0, 1.0, -1e-3) == 1.0
+    assert gaussian_pair_tail(1.0, 2.0, 1.0, -30.0) == 1.0
+    assert gaussian_pair_tail(1.0, 1.0, 2.0, 30.0) == 0.0
+    assert gaussian_pair_tail(1.0, 1.0, 2.0, -1e4) == pytest.approx(1.0, rel=1e-13)
 
 
 def test_loss_is_the_difference_of_log_densities():

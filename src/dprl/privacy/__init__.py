@@ -28,6 +28,7 @@ from dprl.privacy.gaussian_pair import (
     gaussian_pair_epsilon,
     gaussian_pair_loss,
     gaussian_pair_renyi,
+    gaussian_pair_tail,
 )
 from dprl.privacy.guarantee import Guarantee
 from dprl.privacy.laplace import (
@@ -44,6 +45,7 @@ from dprl.privacy.laplace import (
 from dprl.privacy.smooth_sensitivity import (
     GaussianSmoothing,
     smooth_upper_bound,
+    smoothing_constants,
 )
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "gaussian_pair_epsilon",
     "gaussian_pair_loss",
     "gaussian_pair_renyi",
+    "gaussian_pair_tail",
     "laplace_cdf",
     "laplace_delta",
     "laplace_density",
@@ -77,4 +80,5 @@ __all__ = [
     "largest_true_positive_rate",
     "run_trials",
     "smooth_upper_bound",
+    "smoothing_constants",
 ]

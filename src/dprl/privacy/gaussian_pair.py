@@ -157,6 +157,40 @@ def gaussian_pair_delta(
     return _delta(shift, s1, s2, eps, check.whole("dimension", dimension))
 
 
+def gaussian_pair_tail(
+    distance: float, sigma: float, sigma_other: float, loss: float, dimension: int = 1
+) -> float:
+    """P[L(Z_1) > loss]: the exact tail of the privacy loss (1) under the first Gaussian.
+
+    Parameters
+    ----------
+    distance, sigma, sigma_other, dimension
+        As in :func:`gaussian_pair_delta`.
+    loss : float
+        Any real number.
+
+    Returns
+    -------
+    float
+        In [0, 1]; never below delta(loss).
+
+    Examples
+    --------
+    >>> round(gaussian_pair_tail(1.0, 1.0, 1.0, 0.5), 12)  # the loss is N(1/2, 1)
+    0.5
+    """
+    shift, s1, s2 = _pair(distance, sigma, sigma_other)
+    level, d = check.real("loss", loss), check.whole("dimension", dimension)
+    shift = shift / s1
+    if shift < _NOTHING:
+        shift = 0.0
+    if s1 != s2:
+        return _integral(shift, s1, s2, level, d, excess=False)
+    if shift == 0:
+        return float(level < 0)
+    return float(special.ndtr(shift / 2 - level / shift))
+
+
 def gaussian_pair_epsilon(
     distance: float, sigma: float, sigma_other: float, delta: float, dimension: int = 1
 ) -> float:
@@ -244,25 +278,34 @@ def _pair(distance: float, sigma: float, sigma_other: float) -> tuple[float, flo
 
 
 def _delta(distance: float, sigma: float, sigma_other: float, epsilon: float, d: int) -> float:
-    """Equation (5) by Gauss-Legendre quadrature on panels that widen away from R."""
-    shift = distance / sigma  # D
-    if shift < _NOTHING:
-        shift = distance = 0.0
+    """Equation (5); the closed form where the variances are equal."""
+    if distance / sigma < _NOTHING:
+        distance = 0.0
     if sigma == sigma_other:
         return gaussian_delta(distance, sigma, epsilon)
+    return _integral(distance / sigma, sigma, sigma_other, epsilon, d, excess=True)
+
+
+def _integral(
+    shift: float, sigma: float, sigma_other: float, level: float, d: int, *, excess: bool
+) -> float:
+    """Equation (5), or with excess=False the same without the last factor: P[L(Z_1) > level].
+
+    Gauss-Legendre quadrature on panels that widen away from R; shift is D.
+    """
     g = (sigma - sigma_other) * (sigma + sigma_other) / sigma_other**2
     quotient = (sigma / sigma_other) ** 2  # 1 + g
     log_quotient = np.log1p(g) if abs(g) < 0.5 else 2 * np.log(sigma / sigma_other)
-    offset = (2 * epsilon + d * log_quotient) / g
+    offset = (2 * level + d * log_quotient) / g
     centre = quotient * shift / abs(g)  # lambda
     border_squared = offset + quotient * (shift / g) ** 2  # R^2, (3)
-    if border_squared <= 0:
-        return 0.0  # g < 0 and nowhere is L > eps
+    outwards = g > 0
+    if border_squared <= 0:  # g < 0: nowhere is L > level; g > 0: everywhere
+        return float(outwards)
     border = np.sqrt(border_squared)  # R
     # R - lambda, without the difference of two large numbers
     start = (offset - quotient * shift**2 / g) / (border + centre)
     mode = (d - 1) / (np.sqrt(centre**2 + d - 1) + centre) if d > 1 else 0.0  # of r - lambda
-    outwards = g > 0
     gone = start - mode if outwards else mode - start  # > 0: the border lies in the tail
     length = np.sqrt(max(gone, 0.0) ** 2 + _TAIL) - gone
     skip = -gone - np.sqrt(_TAIL)  # the border lies that far before anything happens
@@ -278,9 +321,10 @@ def _delta(distance: float, sigma: float, sigma_other: float, epsilon: float, d:
         s, weight = _panels(length, min(scales) / 4)
     sign = 1.0 if outwards else -1.0
     t, r = start + sign * s, border + sign * s
-    factor = -np.expm1(-abs(g) / 2 * s * (border + r))  # 1 - e^{-g (r^2 - R^2)/2}
-    density = np.exp(_log_density(r, t, centre, d))
-    return float(np.clip((weight * density * factor).sum(), 0.0, 1.0))
+    term = weight * np.exp(_log_density(r, t, centre, d))
+    if excess:
+        term *= -np.expm1(-abs(g) / 2 * s * (border + r))  # 1 - e^{-g (r^2 - R^2)/2}
+    return float(np.clip(term.sum(), 0.0, 1.0))
 
 
 def _panels(length: float, first: float) -> tuple[FloatArray, FloatArray]:

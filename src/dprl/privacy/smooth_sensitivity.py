@@ -12,9 +12,10 @@ If for every pair of neighbouring X, X'
 
 then releasing mu_X + N(0, sigma_X^2 I_d) is (eps, delta)-differentially
 private. The printed lemma states no range. It holds for 0 < eps <= 5 and
-0 < delta < 1, for which a direct proof with the same constants exists; it fails
-for large eps (in one dimension from about eps = 52). Above 5 nothing is proved
-here, so nothing is promised.
+0 < delta < 1, for which a direct proof with the same constants exists
+(:func:`dprl.bounds.smoothed_gaussian.lemma_3_1_proof_bound`); it fails for large
+eps (in one dimension from about eps = 50). Above 5 nothing is proved here, so
+nothing is promised.
 
 If phi bounds the squared local sensitivity, the smallest bound with property
 (b) above it is (thesis, equation 3.37)
@@ -31,12 +32,56 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
 
 #: Largest epsilon for which Lemma 3.1 is proved with its printed constants.
 LARGEST_EPSILON = 5.0
+
+
+def smoothing_constants(
+    epsilon: ArrayLike, delta: ArrayLike, dimension: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """The constants (1) and (2) for any epsilon: numbers, not a promise.
+
+    For a promise use :class:`GaussianSmoothing`, which refuses what is not proved.
+
+    Parameters
+    ----------
+    epsilon : array_like
+        > 0.
+    delta : array_like
+        In (0, 1).
+    dimension : array_like
+        d >= 1. The three broadcast.
+
+    Returns
+    -------
+    (ndarray, ndarray)
+        alpha and beta, of the broadcast shape.
+
+    Examples
+    --------
+    >>> alpha, beta = smoothing_constants([0.1, 100.0], 0.1, 1)
+    >>> alpha.round(4).tolist(), beta.round(6).tolist()
+    ([122.3873, 0.1224], [0.006257, 6.256675])
+    """
+    eps, tail, d = np.broadcast_arrays(
+        check.finite_array("epsilon", epsilon),
+        check.finite_array("delta", delta),
+        check.finite_array("dimension", dimension),
+    )
+    if (eps <= 0).any():
+        raise ValueError(f"epsilon must be positive, got {eps.min()}")
+    if ((tail <= 0) | (tail >= 1)).any():
+        raise ValueError("delta must lie strictly between 0 and 1")
+    if (d < 1).any():
+        raise ValueError(f"dimension must be at least 1, got {d.min()}")
+    alpha: FloatArray = np.asarray(5 * np.sqrt(2 * np.log(2 / tail)) / eps)  # (1)
+    beta: FloatArray = np.asarray(eps / (4 * (d + np.log(2 / tail))))  # (2)
+    return alpha, beta
 
 
 @dataclass(frozen=True)
@@ -80,12 +125,12 @@ class GaussianSmoothing:
     @property
     def alpha(self) -> float:
         """Noise per unit of local sensitivity, equation (1)."""
-        return float(5 * np.sqrt(2 * np.log(2 / self.delta)) / self.epsilon)  # (1)
+        return float(smoothing_constants(self.epsilon, self.delta, self.dimension)[0])
 
     @property
     def beta(self) -> float:
         """Largest change of ln sigma^2 between neighbours, equation (2)."""
-        return float(self.epsilon / (4 * (self.dimension + np.log(2 / self.delta))))  # (2)
+        return float(smoothing_constants(self.epsilon, self.delta, self.dimension)[1])
 
     def perturb(self, mean: FloatArray, sigma: FloatArray, rng: np.random.Generator) -> FloatArray:
         """mean + N(0, sigma^2 I); mean (..., d), sigma (...).
