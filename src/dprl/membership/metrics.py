@@ -2,7 +2,7 @@ r"""How good an attack is: counts of right and wrong answers, rates, ROC curves,
 
 An attack answers "member" (positive) or "not a member" (negative). Answers and truth give
 four counts: true and false positives TP, FP, true and false negatives TN, FN. Of them are
-made (thesis, section 2.4.3)
+made (thesis, section 2.4.3) ::
 
     ACC = (TP + TN) / (TP + TN + FP + FN)                                    (2.12)
     PR  = TP / (TP + FP)                                                     (2.13)
@@ -21,7 +21,7 @@ by straight lines, is P(S+ > S-) + P(S+ = S-)/2 for the scores S+ of a random po
 S- of a random negative of the sample.
 
 k successes in n independent trials say about the probability p of a success, at confidence
-1 - a, that it lies in the interval of Clopper and Pearson,
+1 - a, that it lies in the interval of Clopper and Pearson, ::
 
     [ I^-1(a/2; k, n - k + 1),  I^-1(1 - a/2; k + 1, n - k) ],                (1)
 
