@@ -346,11 +346,11 @@ def _setting(
 
 def _fair_argmax(values: FloatArray, rng: np.random.Generator) -> IntArray:
     """The largest column of each row; among equals one at random. No draw without a tie."""
+    action: IntArray = values.argmax(axis=1)
     best = values == values.max(axis=1, keepdims=True)
-    action: IntArray = best.argmax(axis=1)
-    count = best.sum(axis=1)
-    tied = np.flatnonzero(count > 1)
-    if tied.size:
+    if np.count_nonzero(best) > action.size:
+        count = best.sum(axis=1)
+        tied = np.flatnonzero(count > 1)
         pick = np.floor(rng.random(tied.size) * count[tied])  # 0 .. count - 1
         action[tied] = (best[tied].cumsum(axis=1) > pick[:, None]).argmax(axis=1)
     return action
@@ -363,7 +363,7 @@ def _pull(arms: Sequence[Arm], action: IntArray, rng: np.random.Generator) -> Fl
         chosen = np.flatnonzero(action == a)
         if chosen.size:
             reward[chosen] = arm.sample(rng, chosen.size)
-    if not ((reward >= 0) & (reward <= 1)).all():
+    if not (reward.min() >= 0 and reward.max() <= 1):  # false for NaN, too
         raise ValueError("an arm gave a reward outside [0, 1]")
     return reward
 
