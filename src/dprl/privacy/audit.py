@@ -20,9 +20,10 @@ if k' = n'), hold together with probability at least 1 - a, and then
 
     epsilon >= max{ 0, ln( (p_low - delta) / q_up ) }.                          (4)
 
-(3) is about an event that was fixed before its hits were counted. :func:`audit_samples` therefore
-splits the runs at random: one part chooses the event and which of the two inequalities (1)
-to test, the other part counts. Only one event is counted, so no correction is needed.
+(3) is about an event that was fixed before its hits were counted. Therefore
+:func:`~dprl.privacy.audit.audit_samples` splits the runs at random: one part chooses the
+event and which of the two inequalities (1) to test, the other part counts. Only one event
+is counted, so no correction is needed.
 
 What (4) means: with probability at least the stated confidence the mechanism is *not*
 (epsilon', delta)-private for any epsilon' below the bound. It is no upper bound: a small
