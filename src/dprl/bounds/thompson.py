@@ -31,9 +31,9 @@ between y and mu* with d(z, y) = d(z, mu*) = c. Then for every j
 
 three geometric series.
 
-As eps -> 0, C_a(eps) of (4) is of order ln(1/eps)/eps^2. If one arm alone is optimal, a second
-pair of thresholds x', y', those of eps = 3, used while the optimal arm has at most J plays,
-takes the logarithm away: C_a(eps) may be replaced by
+As eps -> 0, G, and with it (4), exceeds 1/eps^2 by a logarithm. If one arm alone is optimal,
+a second pair of thresholds x', y', those of eps = 3, used while the optimal arm has at most J
+plays, takes the logarithm away: C_a(eps) may be replaced by
 
     1 + 1/(e^{d(x, mu_a)} - 1) + sum_{j > J} E[1/p_j - 1] + c_a + 2 + ln(N) / d(x'_a, y'_a),  (8)
     c_b = 1/(e^{d(x'_b, mu_b)} - 1) + G(mu*, y'_b),
