@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy import stats
 
 from dprl.membership.metrics import (
     ConfusionCounts,
-    clopper_pearson,
     confusion,
     confusion_at,
     roc_curve,
@@ -201,56 +199,6 @@ def test_ties_at_the_top_cannot_be_split():
     assert roc_curve([1, 0], [3, 3]).area == 0.5
 
 
-# exact intervals
-
-
-@given(st.integers(0, 60), st.integers(0, 60), st.floats(0.01, 0.999))
-def test_interval_ends_are_where_the_binomial_tails_hold_half_the_level(k, more, confidence):
-    n = k + more
-    low, high = (float(end) for end in clopper_pearson(k, n, confidence))
-    half = (1 - confidence) / 2
-    assert 0 <= low <= (k / n if n else 0.5) <= high <= 1
-    if k > 0:
-        assert stats.binom.sf(k - 1, n, low) == pytest.approx(half, rel=1e-6)
-    else:
-        assert low == 0
-    if k < n:
-        assert stats.binom.cdf(k, n, high) == pytest.approx(half, rel=1e-6)
-    else:
-        assert high == 1
-
-
-@pytest.mark.parametrize(("n", "confidence"), [(1, 0.9), (10, 0.95), (37, 0.8), (200, 0.99)])
-def test_coverage_is_never_below_the_confidence(n, confidence):
-    k = np.arange(n + 1)
-    low, high = clopper_pearson(k, n, confidence)
-    # the coverage is lowest at an end of an interval, seen from outside
-    ends = np.unique(np.concatenate([low, high]))
-    p = np.concatenate([ends, ends - 1e-9, ends + 1e-9, np.linspace(0, 1, 997)]).clip(0, 1)
-    inside = (low <= p[:, None]) & (p[:, None] <= high)
-    coverage = (stats.binom.pmf(k, n, p[:, None]) * inside).sum(axis=1)
-    assert coverage.min() >= confidence - 1e-6
-    assert coverage.min() < confidence + 0.1
-
-
-def test_intervals_broadcast_and_mirror():
-    low, high = clopper_pearson([[0], [3]], [5, 10, 20])
-    assert low.shape == high.shape == (2, 3)
-    alone = clopper_pearson(3, 20)
-    assert (low[1, 2], high[1, 2]) == (float(alone[0]), float(alone[1]))
-    mirror = clopper_pearson(17, 20)
-    assert (1 - float(mirror[1]), 1 - float(mirror[0])) == pytest.approx((low[1, 2], high[1, 2]))
-    nothing = clopper_pearson(0, 0)
-    assert (float(nothing[0]), float(nothing[1])) == (0.0, 1.0)
-
-
-def test_rule_of_three():
-    """No hit in n trials: a one-sided 95 per cent bound of about 3/n."""
-    _, high = clopper_pearson(0, [100, 1_000, 100_000], confidence=0.9)
-    assert high * [100, 1_000, 100_000] == pytest.approx(-np.log(0.05), rel=0.02)
-    assert high == pytest.approx(1 - 0.05 ** (1 / np.array([100, 1_000, 100_000])))
-
-
 # bad input
 
 
@@ -276,11 +224,6 @@ def test_rule_of_three():
         (lambda: roc_curve([0, 0], [0.1, 0.2]), "got no positives"),
         (lambda: roc_curve([0, 1], [0.1, 0.2]).tpr_at(-0.1), "fpr must lie"),
         (lambda: roc_curve([0, 1], [0.1, 0.2]).threshold_at(1.1), "fpr must lie"),
-        (lambda: clopper_pearson(3, 2), "must not exceed"),
-        (lambda: clopper_pearson(-1, 2), "successes must be whole"),
-        (lambda: clopper_pearson(0.5, 2), "successes must be whole"),
-        (lambda: clopper_pearson(1, 2.5), "trials must be whole"),
-        (lambda: clopper_pearson(1, 2, 1.0), "confidence must lie strictly"),
     ],
 )
 def test_bad_input_is_refused(make, message):

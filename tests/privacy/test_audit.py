@@ -16,8 +16,6 @@ from dprl.privacy import Guarantee, gaussian_delta
 from dprl.privacy.audit import (
     AuditResult,
     audit_samples,
-    clopper_pearson_lower,
-    clopper_pearson_upper,
     epsilon_lower_bound,
     fit_frequencies,
     fit_projection,
@@ -29,39 +27,6 @@ from dprl.trajectories import VisitStatistics
 
 counts = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 levels = st.floats(1e-6, 0.5)
-
-
-# -- the interval ------------------------------------------------------------------------
-
-
-@given(counts, levels)
-def test_the_interval_is_that_of_scipy(pair, level):
-    k, n = pair
-    test = stats.binomtest(k, n, alternative="greater")
-    low = test.proportion_ci(confidence_level=1 - level, method="exact").low
-    test = stats.binomtest(k, n, alternative="less")
-    high = test.proportion_ci(confidence_level=1 - level, method="exact").high
-    assert clopper_pearson_lower(k, n, level) == pytest.approx(low, abs=1e-12)
-    assert clopper_pearson_upper(k, n, level) == pytest.approx(high, abs=1e-12)
-
-
-@given(counts, levels)
-def test_the_bounds_are_mirror_images_and_hold_the_observed_rate(pair, level):
-    k, n = pair
-    low, high = clopper_pearson_lower(k, n, level), clopper_pearson_upper(k, n, level)
-    assert clopper_pearson_upper(n - k, n, level) == pytest.approx(1 - low, abs=1e-12)
-    assert 0 <= low <= k / n <= high <= 1
-
-
-@pytest.mark.parametrize("n", [1, 7, 60])
-@pytest.mark.parametrize("level", [0.01, 0.05, 0.3])
-def test_the_level_is_kept_for_every_probability_by_enumeration(n, level):
-    k = np.arange(n + 1)
-    low, high = clopper_pearson_lower(k, n, level), clopper_pearson_upper(k, n, level)
-    for p in np.linspace(0.001, 0.999, 201):
-        weight = stats.binom.pmf(k, n, p)
-        assert weight[low > p].sum() <= level + 1e-12
-        assert weight[high < p].sum() <= level + 1e-12
 
 
 # -- the bound for a fixed event ---------------------------------------------------------
@@ -492,10 +457,6 @@ def test_a_seed_is_no_generator():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: clopper_pearson_lower(-1, 5, 0.05), "count must lie"),
-        (lambda: clopper_pearson_upper(6, 5, 0.05), "count must lie"),
-        (lambda: clopper_pearson_lower(0, 0, 0.05), "trials must be at least 1"),
-        (lambda: clopper_pearson_lower(1, 5, 0.0), "level must lie"),
         (lambda: epsilon_lower_bound(1, 5, 1, 5, delta=0.0, confidence=0.0), "confidence must"),
         (lambda: largest_true_positive_rate(1.1, 1.0, 0.0), "false_positive_rate must lie"),
         (lambda: largest_true_positive_rate(0.1, -1.0, 0.0), "epsilon must not be negative"),

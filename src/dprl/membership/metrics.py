@@ -1,4 +1,4 @@
-r"""How good an attack is: counts of right and wrong answers, rates, ROC curves, exact intervals.
+r"""How good an attack is: counts of right and wrong answers, rates, ROC curves.
 
 An attack answers "member" (positive) or "not a member" (negative). Answers and truth give
 four counts: true and false positives TP, FP, true and false negatives TN, FN. Of them are
@@ -20,16 +20,9 @@ told apart by any threshold, so they give one point. The area below the curve (A
 by straight lines, is P(S+ > S-) + P(S+ = S-)/2 for the scores S+ of a random positive and
 S- of a random negative of the sample.
 
-k successes in n independent trials say about the probability p of a success, at confidence
-1 - a, that it lies in the interval of Clopper and Pearson, ::
+Exact intervals for a rate are in :mod:`dprl.intervals`.
 
-    [ I^-1(a/2; k, n - k + 1),  I^-1(1 - a/2; k + 1, n - k) ],                (1)
-
-with I^-1 the inverse of the regularised incomplete beta function, and 0 and 1 as its ends
-for k = 0 and k = n. It holds p with probability at least 1 - a, whatever p is.
-
-Sources: thesis, section 2.4.3; Carlini et al. 2022 (why the TPR at a low FPR); Clopper and
-Pearson 1934.
+Sources: thesis, section 2.4.3; Carlini et al. 2022 (why the TPR at a low FPR).
 """
 
 from __future__ import annotations
@@ -38,7 +31,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv
 
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray
@@ -328,47 +320,6 @@ def roc_curve(labels: ArrayLike, scores: ArrayLike) -> RocCurve:
             raise ValueError(f"an ROC curve needs positives and negatives, got no {kind}")
     thresholds = np.append(np.inf, np.unique(s)[::-1])
     return RocCurve(check.frozen(thresholds), confusion_at(y, s, thresholds))
-
-
-def clopper_pearson(
-    successes: ArrayLike, trials: ArrayLike, confidence: float = 0.95
-) -> tuple[FloatArray, FloatArray]:
-    """Exact interval for a probability, equation (1).
-
-    One-sided bounds at confidence c are the ends of the interval at confidence
-    2 c - 1. The trials must be independent: answers about pairs that share a
-    trained model are not.
-
-    Parameters
-    ----------
-    successes, trials : array_like of whole numbers, shapes that broadcast to (...)
-        0 <= successes <= trials.
-    confidence : float
-        1 - a in (0, 1).
-
-    Returns
-    -------
-    low, high : ndarray, shape (...)
-        0 and 1 where there are no trials: nothing is then known.
-
-    Examples
-    --------
-    >>> low, high = clopper_pearson([0, 5, 10], 10)
-    >>> low.round(4).tolist(), high.round(4).tolist()
-    ([0.0, 0.1871, 0.6915], [0.3085, 0.8129, 1.0])
-    """
-    level = 1 - check.open_unit("confidence", confidence)
-    k, n = check.finite_array("successes", successes), check.finite_array("trials", trials)
-    for name, value in (("successes", k), ("trials", n)):
-        if (value < 0).any() or (value != np.floor(value)).any():
-            raise ValueError(f"{name} must be whole numbers >= 0")
-    if (k > n).any():
-        raise ValueError("successes must not exceed trials")
-    k, n = np.broadcast_arrays(k, n)
-    # the inverse is asked only where it exists
-    low = np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, level / 2), 0.0)
-    high = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 1), 1 - level / 2), 1.0)
-    return low, high
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

@@ -8,8 +8,6 @@ continuous distribution do not keep the promise that real numbers would keep
 from dprl.privacy.audit import (
     AuditResult,
     audit_samples,
-    clopper_pearson_lower,
-    clopper_pearson_upper,
     epsilon_lower_bound,
     fit_frequencies,
     fit_projection,
@@ -55,8 +53,6 @@ __all__ = [
     "analytic_gaussian_sigma",
     "audit_samples",
     "classical_gaussian_sigma",
-    "clopper_pearson_lower",
-    "clopper_pearson_upper",
     "counting_query",
     "counting_sensitivity",
     "epsilon_lower_bound",

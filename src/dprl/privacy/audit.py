@@ -11,12 +11,12 @@ P(O) its true positive rate, and (1), for O and for its complement, confines the
     TPR <= min{ e^epsilon FPR + delta,  1 - e^-epsilon (1 - delta - FPR) }.     (2)
 
 One event that breaks (1) refutes the promise. From k hits in n runs on X and k' hits in
-n' runs on X', at confidence 1 - a, the one-sided bounds of Clopper and Pearson at a/2 each
+n' runs on X', at confidence 1 - a, the one-sided bounds of Clopper and Pearson
+(:mod:`dprl.intervals`) at a/2 each,
 
-    p_low = I^-1(a/2; k, n - k + 1),   q_up = I^-1(1 - a/2; k' + 1, n' - k'),   (3)
+    P(O) >= p_low(k, n),    Q(O) <= q_up(k', n'),                               (3)
 
-I^-1 the inverse of the regularised incomplete beta function (p_low = 0 if k = 0, q_up = 1
-if k' = n'), hold together with probability at least 1 - a, and then
+hold together with probability at least 1 - a, and then
 
     epsilon >= max{ 0, ln( (p_low - delta) / q_up ) }.                          (4)
 
@@ -42,10 +42,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
+from dprl.intervals import clopper_pearson_lower, clopper_pearson_upper
 from dprl.privacy.guarantee import Guarantee
 
 #: One number per run, larger if the output speaks for the first input.
@@ -57,47 +57,7 @@ Fit = Callable[[NDArray[Any], NDArray[Any]], Score]
 _THRESHOLDS = 256
 
 
-# -- exact intervals and the bound -------------------------------------------------------
-
-
-def clopper_pearson_lower(count: ArrayLike, trials: ArrayLike, level: float) -> FloatArray:
-    """One-sided lower bound on a probability, p_low of (3).
-
-    Whatever the probability is, the bound exceeds it with probability at most ``level``.
-
-    Parameters
-    ----------
-    count, trials : array_like, shape (...)
-        0 <= count <= trials and trials >= 1. Fractional counts are allowed: they give
-        the bound that expected counts would give.
-    level : float
-        Allowed probability of error, in (0, 1).
-
-    Examples
-    --------
-    >>> float(clopper_pearson_lower(10, 10, 0.05).round(6)), round(0.05 ** 0.1, 6)
-    (0.741134, 0.741134)
-    """
-    k, n, a = _counts(count, trials, level)
-    low = betaincinv(np.where(k > 0, k, 1.0), n - k + 1, a)
-    out: FloatArray = np.where(k > 0, low, 0.0)  # (3)
-    return out
-
-
-def clopper_pearson_upper(count: ArrayLike, trials: ArrayLike, level: float) -> FloatArray:
-    """One-sided upper bound on a probability, q_up of (3).
-
-    Parameters as :func:`clopper_pearson_lower`, of which it is the mirror image.
-
-    Examples
-    --------
-    >>> float(clopper_pearson_upper(0, 300, 0.05).round(4))  # about 3 / n: no hit in n runs
-    0.0099
-    """
-    k, n, a = _counts(count, trials, level)
-    high = betaincinv(k + 1, np.where(k < n, n - k, 1.0), 1 - a)
-    out: FloatArray = np.where(k < n, high, 1.0)  # (3)
-    return out
+# -- the bound ------------------------------------------------------------------------------
 
 
 def epsilon_lower_bound(
@@ -494,17 +454,6 @@ def _delta(value: Any) -> float:
     if not 0 <= d < 1:
         raise ValueError(f"delta must lie in [0, 1), got {value!r}")
     return d
-
-
-def _counts(
-    count: ArrayLike, trials: ArrayLike, level: float
-) -> tuple[FloatArray, FloatArray, float]:
-    k, n = check.finite_array("count", count), check.finite_array("trials", trials)
-    if (n < 1).any():
-        raise ValueError(f"trials must be at least 1, got {n.min():g}")
-    if (k < 0).any() or (k > n).any():
-        raise ValueError("count must lie between 0 and the number of trials")
-    return k, n, check.open_unit("level", level)
 
 
 def _log_ratio(p_low: FloatArray, q_up: FloatArray, delta: float) -> FloatArray:
