@@ -262,8 +262,12 @@ def test_the_improved_noise_lacks_what_the_printed_one_subtracts(seed, factor):
     v, phi, rho = rng.integers(0, 9, 3), rng.normal(size=(3, 2)), rng.uniform(0.01, 1, 3)
     least = operator_norm(phi) ** 2 * rho.max()
     ridge = factor * least
-    printed = dp_lsl_diagnostics(v, 9, phi, rho, ridge, f_max=2, f_min=-1, **PROMISE).sigma
-    improved = bounds.lsl_noise_improved(v, 9, phi, rho, ridge, f_max=2, f_min=-1, **PROMISE)
+    printed, improved = (
+        dp_lsl_diagnostics(
+            v, 9, phi, rho, ridge, f_max=2, f_min=-1, improved=better, **PROMISE
+        ).sigma
+        for better in (False, True)
+    )
     assert printed / improved == pytest.approx(ridge / (ridge - least), rel=1e-6)
 
 
@@ -276,7 +280,9 @@ def test_the_improved_noise_meets_both_conditions_below_the_printed_limit(span, 
     constants = GaussianSmoothing(0.1, 0.1, 2)
     x, other, _ = neighbours(rng, 3_000, m, 4, low, high)
     sigma, changed = (
-        bounds.lsl_noise_improved(y.counts, m, phi, rho, ridge, f_max=high, f_min=low, **PROMISE)
+        dp_lsl_diagnostics(
+            y.counts, m, phi, rho, ridge, f_max=high, f_min=low, improved=True, **PROMISE
+        ).sigma
         for y in (x, other)
     )
     _, step = steps(x, other, phi, rho, ridge)
@@ -408,12 +414,6 @@ BAD = {
     "distance negative": (
         lambda: bounds.lemma_3_11_printed([3], [1.0], 4, 1.0, -1),
         "distance must not be negative",
-    ),
-    "epsilon too large": (
-        lambda: bounds.lsl_noise_improved(
-            [1], 1, [[1.0]], [1.0], 1.0, f_max=1.0, epsilon=6.0, delta=0.1
-        ),
-        "epsilon <= 5",
     ),
     "two parameters for a state": (
         lambda: bounds.lsl_global_sensitivity([[1.0, 1.0]], [1.0], 1.0, f_max=1.0),

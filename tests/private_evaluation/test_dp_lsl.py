@@ -372,6 +372,30 @@ def test_the_ridge_must_exceed_its_bound(excess):
     else:
         with pytest.raises(ValueError, match=r"ridge must exceed .* = 1"):
             dp_lsl_diagnostics([1] * 4, 2, phi, rho, ridge, **options)
+        improved = dp_lsl_diagnostics([1] * 4, 2, phi, rho, ridge, improved=True, **options)
+        assert np.isfinite(improved.sigma)
+
+
+@given(signatures(), st.floats(1.001, 100), st.integers(0, 9))
+def test_improved_noise_divides_by_the_ridge_alone(case, factor, seed):
+    v, rho, m = case
+    phi = np.random.default_rng(seed).normal(size=(v.size, 2))
+    least = operator_norm(phi) ** 2 * rho.max()
+    options = {"f_max": 1.0, **PROMISE}
+    printed, improved = (
+        dp_lsl_diagnostics(v, m, phi, rho, factor * least, improved=better, **options).sigma
+        for better in (False, True)
+    )
+    assert printed * (factor - 1) == pytest.approx(improved * factor, rel=1e-9)
+
+
+def test_the_improved_release_is_the_improved_noise_on_the_same_solution():
+    data, phi, rho = some_statistics(), aggregation(6), np.linspace(0.2, 1, 6)
+    options = {"f_max": 1, **PROMISE, "improved": True}
+    release = dp_lsl(data, phi, rho, 0.5, rng=np.random.default_rng(5), **options)
+    noise = dp_lsl_diagnostics(data.counts, 80, phi, rho, 0.5, **options).sigma
+    normal = np.random.default_rng(5).standard_normal(3)
+    assert release.theta == pytest.approx(lsl(data, phi, rho, 0.5) + noise * normal)
 
 
 # the release

@@ -36,8 +36,12 @@ from dprl._validation import BoolArray, FloatArray
 from dprl.bounds.lsw_privacy import checked_returns
 from dprl.evaluation import regression_weights
 from dprl.features import feature_matrix, operator_norm
-from dprl.privacy import GaussianSmoothing
-from dprl.private_evaluation import lsl_local_bound, lsl_smooth_bound, return_spread
+from dprl.private_evaluation import (
+    lsl_coefficient,
+    lsl_local_bound,
+    lsl_step_factor,
+    return_spread,
+)
 from dprl.private_evaluation.common import public_range
 from dprl.trajectories import FirstVisitReturns
 
@@ -273,15 +277,9 @@ def corollary_3_10_printed(
     >>> float(corollary_3_10_printed([4], 4, [[1.0]], [1.0], 2.0, f_max=1.0))
     4.0
     """
-    _, rho, norm, lam = _problem(features, weights, ridge)
-    least = norm**2 * rho.max()
-    if lam <= least:
-        raise ValueError(
-            f"ridge must exceed ||Phi||^2 ||rho||_inf = {least:g}, got {ridge!r}: "
-            "use corollary_3_10_corrected, which needs no such condition"
-        )
-    local = lsl_local_bound(counts, rho, n_trajectories, norm * rho.max() / np.sqrt(2 * lam))
-    out: FloatArray = 2 * check.positive("f_max", f_max) * norm / (lam - least) * np.sqrt(local)
+    factor = lsl_step_factor(features, weights, ridge, size=f_max)
+    c = lsl_coefficient(features, weights, ridge)
+    out: FloatArray = factor * np.sqrt(lsl_local_bound(counts, weights, n_trajectories, c))
     return out
 
 
@@ -308,12 +306,11 @@ def corollary_3_10_corrected(
     >>> float(corollary_3_10_corrected([4], 4, [[1.0]], [1.0], 2.0, f_max=1.0))
     2.0
     """
-    low, high = public_range(f_max, f_min)
-    _, rho, norm, lam = _problem(features, weights, ridge)
-    step, size = return_spread(low, high)
-    c = norm * rho.max() / np.sqrt(2 * lam)
-    local = lsl_local_bound(counts, rho, n_trajectories, c, step_ratio=step / size)
-    out: FloatArray = 2 * size * norm / lam * np.sqrt(local)
+    step, size = return_spread(*public_range(f_max, f_min))
+    factor = lsl_step_factor(features, weights, ridge, size=size, improved=True)
+    c = lsl_coefficient(features, weights, ridge)
+    local = lsl_local_bound(counts, weights, n_trajectories, c, step_ratio=step / size)
+    out: FloatArray = factor * np.sqrt(local)
     return out
 
 
@@ -400,45 +397,6 @@ def lemma_3_11_constant(weights: ArrayLike, n_trajectories: int, coefficient: fl
     rho = check.finite_array("weights", weights, ndim=1)
     m = check.whole("n_trajectories", n_trajectories)
     return float(lsl_local_bound(np.full(rho.size, m), rho, m, coefficient))
-
-
-def lsl_noise_improved(
-    counts: ArrayLike,
-    n_trajectories: int,
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: float,
-    *,
-    f_max: float,
-    epsilon: float,
-    delta: float,
-    f_min: float = 0.0,
-) -> FloatArray:
-    """Noise of DP-LSL from the improved Lemma 3.9: (2 alpha F ||Phi|| / lambda) sqrt(psi(v)).
-
-    Satisfies both conditions of Lemma 3.1 for every lambda > 0. The printed noise
-    (:func:`~dprl.private_evaluation.dp_lsl_diagnostics`) has the same psi and is larger by
-    lambda / (lambda - ||Phi||^2 ||rho||_inf). *Not private* if the counts come from data.
-
-    Parameters as :func:`corollary_3_10_corrected`; ``epsilon`` in (0, 5], ``delta`` in (0, 1).
-
-    Examples
-    --------
-    >>> sigma = lsl_noise_improved(
-    ...     [4], 4, [[1.0]], [1.0], 0.5, f_max=1.0, epsilon=1.0, delta=0.1)
-    >>> round(float(sigma), 3)
-    146.865
-    """
-    low, high = public_range(f_max, f_min)
-    phi, rho, norm, lam = _problem(features, weights, ridge)
-    constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
-    step, size = return_spread(low, high)
-    c = norm * rho.max() / np.sqrt(2 * lam)
-    psi, _ = lsl_smooth_bound(
-        counts, rho, n_trajectories, c, constants.beta, step_ratio=step / size
-    )
-    out: FloatArray = 2 * constants.alpha * size * norm / lam * np.sqrt(psi)
-    return out
 
 
 def lsl_global_sensitivity(

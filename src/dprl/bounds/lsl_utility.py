@@ -43,7 +43,7 @@ from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.evaluation import regression_weights
 from dprl.features import feature_matrix, operator_norm
-from dprl.private_evaluation import lsl_smooth_bound
+from dprl.private_evaluation import lsl_coefficient, lsl_smooth_bound, lsl_step_factor
 from dprl.private_evaluation.common import integers_around
 
 #: Numbers that one chunk of :func:`expected_excess_risk` may hold in memory.
@@ -134,13 +134,7 @@ def section_3_7_constant_printed(
     >>> section_3_7_constant_printed([[1.0]], [1.0], 3.0, f_max=1.0)
     1.0
     """
-    phi, rho = _regression(features, weights)
-    lam = check.positive("ridge", ridge)
-    norm = operator_norm(phi)
-    least = norm**2 * float(rho.max())
-    if lam <= least:
-        raise ValueError(f"ridge must exceed ||Phi||^2 ||rho||_inf = {least:g}, got {ridge!r}")
-    return 2 * check.positive("f_max", f_max) * norm / (lam - least)
+    return lsl_step_factor(features, weights, ridge, size=f_max)
 
 
 def section_3_7_constant_corrected(
@@ -214,7 +208,7 @@ def expected_excess_risk(
         raise ValueError(f"probabilities must have {n.shape[0]} entries, got shape {p.shape}")
     if (p < 0).any() or (np.abs(p.sum(axis=-1) - 1) > 1e-9).any():
         raise ValueError("probabilities must be non-negative and sum to one")
-    coefficient = operator_norm(phi) * float(rho.max()) / np.sqrt(2 * lam)
+    coefficient = lsl_coefficient(phi, rho, lam)
     rows = max(1, _CHUNK // ((2 * n.shape[1] + 1) * n.shape[1]))
     risk = np.empty(n.shape[0])
     for first in range(0, n.shape[0], rows):

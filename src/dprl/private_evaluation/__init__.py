@@ -9,8 +9,10 @@ from dprl.private_evaluation.dp_lsl import (
     LSLDiagnostics,
     dp_lsl,
     dp_lsl_diagnostics,
+    lsl_coefficient,
     lsl_local_bound,
     lsl_smooth_bound,
+    lsl_step_factor,
 )
 from dprl.private_evaluation.dp_lsw import (
     LSWDiagnostics,
@@ -29,8 +31,10 @@ __all__ = [
     "dp_lsl_diagnostics",
     "dp_lsw",
     "dp_lsw_diagnostics",
+    "lsl_coefficient",
     "lsl_local_bound",
     "lsl_smooth_bound",
+    "lsl_step_factor",
     "lsw_local_bound",
     "lsw_smooth_bound",
     "return_spread",

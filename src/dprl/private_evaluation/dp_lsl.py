@@ -1,7 +1,7 @@
 r"""DP-LSL: ridge least squares with smoothed Gaussian noise (thesis, Algorithm 2).
 
 Let v_s = |X_s| be the visit counts of m trajectories whose returns lie in
-[f_min, f_max], rho in [0, 1] public weights, lambda > ||Phi||^2 ||rho||_inf, and
+[f_min, f_max], rho in [0, 1] public weights, lambda > ||Phi||^2 ||rho||_inf the ridge, and
 
     c = ||Phi|| ||rho||_inf / sqrt(2 lambda),
     phi(v, k) = ( c sqrt(sum_s rho_s min(v_s + k, m)) + q ||rho||_2 )^2,  (1) thesis (3.10)
@@ -13,6 +13,10 @@ largest absolute value of a return and q = D / F, D as in
 :func:`~dprl.private_evaluation.common.return_spread`: only the difference of two
 returns grows with the width of the range, not the size of theta. The thesis
 prints max for min in some places; Algorithm 2 has min, and only that is right.
+
+The condition on lambda and what (3) subtracts from it are not needed: with lambda alone
+in the denominator the promise holds for every lambda > 0, and with less noise
+(``improved``; the proof is in :mod:`dprl.bounds.lsl_privacy`).
 
 Computing psi exactly: the sum in (1) is concave and piecewise linear in k with
 breakpoints m - v_s; the square root, the added constant and the logarithm keep
@@ -140,6 +144,75 @@ def lsl_smooth_bound(
     )
 
 
+def lsl_coefficient(features: ArrayLike, weights: ArrayLike, ridge: float) -> float:
+    """c = ||Phi|| ||rho||_inf / sqrt(2 lambda) of equation (1).
+
+    Parameters
+    ----------
+    features : array_like, shape (N, d)
+        Phi.
+    weights : array_like, shape (N,)
+        rho in [0, 1].
+    ridge : float
+        lambda > 0.
+
+    Examples
+    --------
+    >>> lsl_coefficient([[2.0], [0.0]], [0.5, 1.0], ridge=8.0)
+    0.5
+    """
+    phi = feature_matrix(features)
+    rho = regression_weights(weights, phi.shape[0])
+    lam = check.positive("ridge", ridge)
+    return float(operator_norm(phi) * rho.max() / np.sqrt(2 * lam))
+
+
+def lsl_step_factor(
+    features: ArrayLike,
+    weights: ArrayLike,
+    ridge: float,
+    *,
+    size: float,
+    improved: bool = False,
+) -> float:
+    """What multiplies sqrt(phi) in the bound on one trajectory's effect (Corollary 3.10).
+
+    2 F ||Phi|| / (lambda - ||Phi||^2 ||rho||_inf) as printed, 2 F ||Phi|| / lambda improved.
+
+    Parameters
+    ----------
+    features, weights, ridge
+        As in :func:`lsl_coefficient`; as printed, lambda > ||Phi||^2 ||rho||_inf.
+    size : float
+        F > 0, the largest absolute value of a return.
+    improved : bool
+        Subtract nothing; proved for every lambda > 0.
+
+    Raises
+    ------
+    ValueError
+        If the ridge is not above what is subtracted.
+
+    Examples
+    --------
+    >>> lsl_step_factor([[1.0]], [1.0], 2.0, size=1.0)
+    2.0
+    >>> lsl_step_factor([[1.0]], [1.0], 2.0, size=1.0, improved=True)
+    1.0
+    """
+    phi = feature_matrix(features)
+    rho = regression_weights(weights, phi.shape[0])
+    lam, most = check.positive("ridge", ridge), check.positive("size", size)
+    norm = operator_norm(phi)
+    subtracted = 0.0 if improved else float(norm**2 * rho.max())
+    if lam <= subtracted:
+        raise ValueError(
+            f"ridge must exceed ||Phi||^2 ||rho||_inf = {subtracted:g}, got {ridge!r}: "
+            "Corollary 3.10 bounds the sensitivity only then; improved=True needs no condition"
+        )
+    return float(2 * most * norm / (lam - subtracted))
+
+
 @dataclass(frozen=True, eq=False)
 class LSLDiagnostics:
     """How DP-LSL chose its noise. *Not private* if the counts come from data.
@@ -173,6 +246,7 @@ def dp_lsl_diagnostics(
     epsilon: float,
     delta: float,
     f_min: float = 0.0,
+    improved: bool = False,
 ) -> LSLDiagnostics:
     """The noise of DP-LSL for given visit counts, equation (3). *Not private.*
 
@@ -185,25 +259,19 @@ def dp_lsl_diagnostics(
     v = check.count_array("counts", counts)
     phi = feature_matrix(features, v.shape[-1])
     rho = regression_weights(weights, v.shape[-1])
-    lam = check.positive("ridge", ridge)
-    norm = operator_norm(phi)
-    least = norm**2 * rho.max()
-    if lam <= least:
-        raise ValueError(
-            f"ridge must exceed ||Phi||^2 ||rho||_inf = {least:g}, got {ridge!r}: "
-            "Corollary 3.10 bounds the sensitivity only then"
-        )
-    constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
     step, size = return_spread(low, high)
+    factor = lsl_step_factor(phi, rho, ridge, size=size, improved=improved)
+    constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
     psi, distance = lsl_smooth_bound(
         v,
         rho,
         n_trajectories,
-        norm * rho.max() / np.sqrt(2 * lam),
+        lsl_coefficient(phi, rho, ridge),
         constants.beta,
         step_ratio=step / size,
     )
-    sigma = 2 * constants.alpha * size * norm / (lam - least) * np.sqrt(psi)  # (3)
+    sigma = constants.alpha * factor * np.sqrt(psi)  # (3)
+    norm = operator_norm(phi)
     return LSLDiagnostics(constants.alpha, constants.beta, norm, psi, distance, sigma)
 
 
@@ -218,6 +286,7 @@ def dp_lsl(
     delta: float,
     rng: np.random.Generator,
     f_min: float = 0.0,
+    improved: bool = False,
 ) -> PrivateEstimate:
     """Algorithm 2 of the thesis: LSL plus smoothed Gaussian noise.
 
@@ -237,7 +306,7 @@ def dp_lsl(
     weights : array_like, shape (N,)
         rho in [0, 1], not all zero.
     ridge : float
-        lambda > ||Phi||^2 ||rho||_inf.
+        lambda > ||Phi||^2 ||rho||_inf; any lambda > 0 if ``improved``.
     f_max : float
         Public upper end of the returns, > 0. The thesis has R_max / (1 - gamma)
         by default.
@@ -249,6 +318,9 @@ def dp_lsl(
         For study only: floating-point noise is not safe for a release.
     f_min : float
         Public lower end of the returns; 0 in the thesis.
+    improved : bool
+        Less noise for the same promise: lambda in place of lambda - ||Phi||^2 ||rho||_inf.
+        False is the algorithm as printed.
 
     Returns
     -------
@@ -282,6 +354,7 @@ def dp_lsl(
         f_min=low,
         epsilon=epsilon,
         delta=delta,
+        improved=improved,
     )
     theta = lsl(statistics, features, weights, ridge)
     constants = GaussianSmoothing(epsilon, delta, theta.shape[-1])
