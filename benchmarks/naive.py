@@ -1,10 +1,11 @@
-"""The references: the text of the thesis in plain loops, as one would first write it."""
+"""The references: the texts in plain loops, as one would first write them."""
 
 from __future__ import annotations
 
 import random
 
 import numpy as np
+from scipy import stats
 
 from dprl.mdp import Chain
 
@@ -85,3 +86,30 @@ def psi_lsl(
 
 def _blocks(last: int, size: int = 10_000) -> list[np.ndarray]:
     return [np.arange(low, min(low + size, last + 1)) for low in range(0, last + 1, size)]
+
+
+def thompson_sampling(
+    means: list[float], horizon: int, n_runs: int, rng: random.Random
+) -> list[list[int]]:
+    """Algorithm 1 of lecture 11, one run and one step after the other; plays of each arm."""
+    plays = []
+    for _ in range(n_runs):
+        successes, failures = [0] * len(means), [0] * len(means)
+        for _ in range(horizon):
+            theta = [
+                rng.betavariate(s + 1, f + 1) for s, f in zip(successes, failures, strict=True)
+            ]
+            arm = theta.index(max(theta))
+            if rng.random() < means[arm]:
+                successes[arm] += 1
+            else:
+                failures[arm] += 1
+        plays.append([s + f for s, f in zip(successes, failures, strict=True)])
+    return plays
+
+
+def expected_smooth_term(m: int, p: float, beta: float) -> float:
+    """The left side of Lemma 3.16: every count from 0 to m, and its probability."""
+    n = np.arange(m + 1)
+    term = np.maximum(np.maximum(n, 1) ** -2.0, np.exp(-beta * np.maximum(n - 1, 0)))
+    return float(stats.binom.pmf(n, m, p) @ term)

@@ -1,4 +1,4 @@
-"""Speed and memory of the chapter-3 algorithms, beside a naive reference in the same run.
+"""Speed and memory of what the book computes most, beside a naive reference in the same run.
 
 Usage: python benchmarks/run.py [--quick] [--output FILE]
 
@@ -29,6 +29,8 @@ import numpy as np
 import scipy
 
 from dprl import __version__
+from dprl.bandits import bernoulli_arms, thompson_sampling
+from dprl.bounds.lsw_utility import expected_smooth_term
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing
 from dprl.private_evaluation import lsl_smooth_bound, lsw_smooth_bound
@@ -193,6 +195,49 @@ def smooth_bounds(repeats: int, largest: int) -> list[Row]:
     return rows
 
 
+def exact_expectations(repeats: int, largest: int) -> list[Row]:
+    """(e) binomial means of the utility bounds: only counts that have a probability."""
+    beta, rows = GaussianSmoothing(0.1, 0.1, 40).beta, []
+    for m in (10**3, 10**largest):
+        args = (m, 0.5, beta)
+        np.testing.assert_allclose(
+            expected_smooth_term(*args), naive.expected_smooth_term(*args), rtol=1e-9
+        )
+        rows.append(
+            measure(
+                f"expected_smooth_term, m = {m:.0e}",
+                partial(expected_smooth_term, *args),
+                repeats,
+                "every count from 0 to m, in NumPy",
+                partial(naive.expected_smooth_term, *args),
+            )
+        )
+    return rows
+
+
+def bandits(repeats: int) -> list[Row]:
+    """(f) Thompson sampling, all runs at once."""
+    means, horizon, n_runs = [0.9, 0.8, 0.5, 0.5, 0.1], 200, 200
+    arms = bernoulli_arms(means)
+    fast, slow = (
+        np.mean(plays, axis=0)
+        for plays in (
+            thompson_sampling(arms, horizon, 2_000, fresh(), times=[horizon]).plays[:, -1],
+            naive.thompson_sampling(means, horizon, 400, random.Random(SEED)),
+        )
+    )
+    np.testing.assert_allclose(fast, slow, atol=15)  # plays of 200; more than four standard errors
+    return [
+        measure(
+            f"thompson_sampling, 5 arms, T = {horizon}, {n_runs} runs",
+            lambda: thompson_sampling(arms, horizon, n_runs, fresh(), times=[horizon]),
+            repeats,
+            "a loop over runs and steps",
+            lambda: naive.thompson_sampling(means, horizon, n_runs, random.Random(SEED)),
+        )
+    ]
+
+
 def report(rows: list[Row]) -> str:
     """The table; a subject faster than its reference reads '12.3x faster'."""
     lines = []
@@ -225,6 +270,8 @@ def main(arguments: list[str] | None = None) -> int:
         *general_simulation(repeats),
         *batch_of_any_size(repeats, statistics_e),
         *smooth_bounds(repeats, psi_e),
+        *exact_expectations(repeats, psi_e),
+        *bandits(repeats),
     ]
     print(report(rows))
     if options.output is not None:
