@@ -302,11 +302,22 @@ def test_the_corrected_lemma_3_16_needs_no_bound_on_beta(m, p, beta):
     assert left <= float(u.lemma_3_16_sharper(m, p, beta)) * ROUNDING
 
 
-def test_the_factor_e_to_the_beta_is_the_least_possible():
+def test_the_exponential_part_is_attained_where_every_trajectory_visits():
     beta = np.array([1e-3, 0.01, 0.1])
     m = np.floor(u.quadratic_regime_onset(beta))
     left = u.expected_smooth_term(m, 1.0, beta)
     assert left == pytest.approx(np.exp(-beta * (m - 1)), rel=1e-12)
+
+
+def test_hardly_a_smaller_factor_than_e_to_the_beta_will_do():
+    """c e^{-beta m} has to cover what 6/((m+1)(m+2)) leaves of E[h(B)], for every m."""
+    for beta in (1e-5, 1e-3, 0.01, 0.1):
+        m = np.arange(1, int(20 / beta) + 2, max(1, int(0.001 / beta)))
+        m = np.append(m, np.ceil(1 / beta))
+        left = u.expected_smooth_term(m, 1.0, beta)
+        least = ((left - 6 / ((m + 1) * (m + 2))) * np.exp(beta * m)).max()
+        assert least >= np.exp(beta) * (1 - 6 * np.e * beta**2)
+        assert least < np.exp(beta)  # so for a given beta a smaller one does exist
 
 
 def test_unvisited_states_contribute_one():

@@ -519,8 +519,9 @@ def lemma_3_16_corrected(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
     """Lemma 3.16 corrected: an upper bound of E[h(B)].
 
     6/(p^2 (m+1)(m+2)) + e^beta (1 - (1 - e^{-beta}) p)^m for p > 0, and 1 for
-    p = 0. It needs no beta <= 2. The factor e^beta is the least possible: for
-    p = 1 and 2 <= m < n* the left side is e^beta e^{-beta m}.
+    p = 0. It needs no beta <= 2. No factor below e^beta (1 - 6 e beta^2) can
+    replace e^beta: for p = 1 the left side is at least e^beta e^{-beta m}, and
+    6/((m+1)(m+2)) < 6 beta^2 at m = ceil(1/beta).
 
     Parameters as :func:`lemma_3_16_printed`, with any beta > 0.
 
