@@ -34,6 +34,7 @@ the chord kappa (1 - tau n)_+, and (1 - t)_+ <= e^{-t}.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -388,7 +389,7 @@ def equation_3_56_printed(counts: ArrayLike, beta: ArrayLike) -> FloatArray:
     b = _positive("beta", beta)
     if (b >= 0.5).any():
         raise ValueError(f"(3.56) assumes beta < 1/2, got {b.max()}")
-    out: FloatArray = n + (n == 0) / (2 * np.e * b)
+    out: FloatArray = n + (n == 0) / (2 * math.e * b)
     return out
 
 
@@ -644,7 +645,7 @@ def theorem_3_23_printed(
     none = (t.rho * moments.unvisited).sum(axis=-1)
     # pbar vanishes for s = s': the whole sum is the sum over s != s'
     rare = _double_sum(t, moments.count_where_unvisited / t.m[..., None, None])
-    excess = 1 / (2 * np.e * t.beta)
+    excess = 1 / (2 * math.e * t.beta)
     return _assemble(t, none * excess, rare * excess)
 
 
@@ -819,7 +820,7 @@ def corollary_3_24_constants(
         raise ValueError(f"visit_probabilities must have {rho.size} entries, got shape {p.shape}")
     norm, top = operator_norm(phi), float(rho.max())
     a = (4 * check.positive("alpha", alpha) * check.positive("f_max", f_max) * norm) ** 2
-    excess = 1 / (np.e * check.positive("beta", beta))
+    excess = 1 / (math.e * check.positive("beta", beta))
     d, g, norm2 = phi.shape[1], norm**2 * top**2, float(rho @ rho)
     visits = p @ rho
     size = p @ (rho * (phi**2).sum(axis=1))

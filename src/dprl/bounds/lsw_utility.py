@@ -30,6 +30,7 @@ Everything is vectorised over array arguments, which broadcast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -192,7 +193,7 @@ def lemma_3_14_printed(b: ArrayLike, a: ArrayLike) -> FloatArray:
     8.387e-07
     """
     decay, end = _decay_and_end(b, a)
-    stationary = np.e**2 / 4 * decay**2 * np.exp(-end * decay)
+    stationary = math.e**2 / 4 * decay**2 * np.exp(-end * decay)
     out: FloatArray = np.select(
         [decay < 2 / end, decay > 2], [end**-2.0, np.exp(1 - end * decay)], stationary
     )
