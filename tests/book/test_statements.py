@@ -18,6 +18,11 @@ STATEMENTS = {
         "thesis:algorithm-2",
         "thesis:figure-3.1",
     ],
+    "chapter 4 of the thesis": [
+        *(f"thesis:4.{number}" for number in range(1, 18)),
+        "thesis:algorithm-3",
+        *(f"thesis:figure-4.{number}" for number in range(1, 6)),
+    ],
     "the lecture": [
         *(f"lecture:11.{number}" for number in range(1, 14)),
         "lecture:algorithm-1",
