@@ -6,8 +6,8 @@ records, uniformly, without replacement. Everything that is computed from the m 
 average for one, is then (eps*, delta*)-private when one of the n records is replaced. Write
 q = k/n.
 
-*One sub-sample.* Exact (Balle, Barthe and Gaboardi 2018, theorem 9; no better pair holds for all
-base mechanisms):
+*One sub-sample.* Exact (Balle, Barthe and Gaboardi 2018, theorem 9), attained by a base that
+says, through a randomised response, whether a certain record is in the sub-sample:
 
     eps_0 = ln(1 + q (e^eps - 1)),              delta_0 = q delta.                    (1)
 
@@ -47,8 +47,8 @@ eps*/2 and eps*^2 / (8 ln(1/delta')). No weaker condition on eps* and delta' alo
 m to infinity the bound is attained.
 
 All statements hold for any base mechanism, linear or not, and also if each base mechanism is
-chosen by looking at the outputs before it. They say nothing about sub-samples that overlap by
-design or that are reused.
+chosen by looking at the outputs before it. The sub-samples must be drawn independently of each
+other and of the data, and which records they hold must stay secret.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ _DEVIATIONS, _EXTRA = 40, 1000
 def amplified(epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike) -> tuple[Any, Any]:
     """Guarantee of a base mechanism run on one sub-sample without replacement, equation (1).
 
-    Neighbours: replace one record, before and after. No better pair holds for every base
-    mechanism (Balle, Barthe and Gaboardi 2018, theorem 9).
+    Neighbours: replace one record, before and after. Some base mechanism attains it (Balle,
+    Barthe and Gaboardi 2018, theorem 9).
 
     Parameters
     ----------
@@ -464,8 +464,8 @@ def base_guarantee_optimal(
 ) -> tuple[float, float]:
     """Largest base epsilon that keeps a promise by exact amplification (1) and (5).
 
-    No accounting that knows of the base mechanism only its epsilon and delta, and treats the m
-    sub-samples one by one, can grant more.
+    No accounting that knows of one sub-sampled release only its epsilon and delta can grant
+    more. One that knows more of the base mechanism can.
 
     Parameters
     ----------
