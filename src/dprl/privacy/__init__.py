@@ -5,6 +5,15 @@ continuous distribution do not keep the promise that real numbers would keep
 (Mironov 2012). For a real release use a library built for it, such as OpenDP.
 """
 
+from dprl.privacy.accounting import (
+    averaged_gaussian_delta,
+    averaged_gaussian_epsilon,
+    averaged_gaussian_mu,
+    subsampled_gaussian_delta,
+    subsampled_gaussian_epsilon,
+    subsampled_gaussian_mu,
+    subsampled_gaussian_profile,
+)
 from dprl.privacy.audit import (
     AuditResult,
     audit_samples,
@@ -92,6 +101,9 @@ __all__ = [
     "average_subsampling_bias",
     "average_subsampling_sensitivity",
     "average_utility",
+    "averaged_gaussian_delta",
+    "averaged_gaussian_epsilon",
+    "averaged_gaussian_mu",
     "averaging_query",
     "base_guarantee",
     "base_guarantee_optimal",
@@ -131,4 +143,8 @@ __all__ = [
     "subsample_and_average_mean",
     "subsample_and_average_terms",
     "subsample_and_average_utility",
+    "subsampled_gaussian_delta",
+    "subsampled_gaussian_epsilon",
+    "subsampled_gaussian_mu",
+    "subsampled_gaussian_profile",
 ]
