@@ -19,7 +19,8 @@ lambda/(2m) I and M' the same on X',
     M' (theta' - theta) = (1/m) Phi' Gamma_rho (Delta Phi theta - F_x + F_x'),        (1)
 
 and ||M'^{-1}|| <= 2m/lambda. For 0/1 features in which states share parameters, even the
-largest step over *all* neighbours is known: :func:`lsl_global_sensitivity`.
+largest step over *all* neighbours is known:
+:func:`~dprl.private_evaluation.lsl_global_sensitivity`.
 
 Nothing here is private: counts, returns and theta are data.
 """
@@ -43,6 +44,10 @@ from dprl.private_evaluation import (
     return_spread,
 )
 from dprl.private_evaluation.common import public_range
+from dprl.private_evaluation.global_sensitivity import (
+    lsl_global_sensitivity as lsl_global_sensitivity,  # the exact value beside its bounds
+)
+from dprl.private_evaluation.global_sensitivity import shared_values
 from dprl.trajectories import FirstVisitReturns
 
 
@@ -399,60 +404,6 @@ def lemma_3_11_constant(weights: ArrayLike, n_trajectories: int, coefficient: fl
     return float(lsl_local_bound(np.full(rho.size, m), rho, m, coefficient))
 
 
-def lsl_global_sensitivity(
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: float,
-    *,
-    f_max: float,
-    f_min: float = 0.0,
-) -> float:
-    """Exact sup over all neighbours of ||theta_X - theta_X'||, for states that share parameters.
-
-    D sqrt( sum_g ( c_g R_g / (c_g^2 R_g + lambda/2) )^2 ), where column g of Phi has the value
-    c_g on the states of group g and 0 elsewhere, and R_g is the sum of rho over the group.
-    Tabular with rho = 1: D sqrt(N) / (1 + lambda/2). The same for every batch size, so noise
-    in proportion to it needs no smoothing.
-
-    Proof for [0, F] and c = 1. With A the weighted sum of the returns, B that of the visits of
-    the common trajectories, theta_g = (A + u) / (B + r + lambda/2), where x adds r <= R_g and
-    0 <= u <= F r. As 0 <= A <= F B, this is at most (A + F R_g) / (B + R_g + lambda/2) and at
-    least A / (B + R_g + lambda/2). The difference F R_g / (B + R_g + lambda/2) is largest for
-    B = 0; and x, x' that visit every state with returns F and 0 attain it for all groups at
-    once. A column c_g rescales theta_g by 1/c_g and the ridge by 1/c_g^2. For a range
-    [f_min, f_max] the same steps give D, the largest change of a return.
-
-    Parameters
-    ----------
-    features : array_like, shape (N, d)
-        Phi; each row has at most one entry that is not 0, each column one value c_g > 0:
-        ``tabular`` and ``aggregation`` of :mod:`dprl.features`.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
-    ridge : float
-        lambda > 0.
-    f_max, f_min : float
-        Range of the returns, f_min < f_max and f_max > 0.
-
-    Raises
-    ------
-    ValueError
-        If the features are of another form: the proof does not cover them.
-
-    Examples
-    --------
-    >>> from dprl.features import tabular
-    >>> lsl_global_sensitivity(tabular(4), [1.0] * 4, ridge=6.0, f_max=1.0)
-    0.5
-    """
-    low, high = public_range(f_max, f_min)
-    phi, rho, _, lam = _problem(features, weights, ridge)
-    value = _shared_values(phi)
-    mass = ((phi != 0) * rho[:, None]).sum(axis=0)
-    step, _ = return_spread(low, high)
-    return float(step * np.linalg.norm(value * mass / (value**2 * mass + lam / 2)))
-
-
 def lsl_global_sensitivity_bound(
     features: ArrayLike,
     weights: ArrayLike,
@@ -466,7 +417,8 @@ def lsl_global_sensitivity_bound(
     Proof. A state's value under theta is an average of returns, pulled towards 0. So each entry
     of Delta Phi theta - F_x + F_x' is at most D in size, its product with Gamma_rho at most
     D ||rho||_2, and with Phi at most ||Phi|| times that. Never below
-    :func:`lsl_global_sensitivity`, whose parameters and errors it shares.
+    :func:`~dprl.private_evaluation.lsl_global_sensitivity`, whose parameters and errors it
+    shares.
 
     Examples
     --------
@@ -476,7 +428,7 @@ def lsl_global_sensitivity_bound(
     """
     low, high = public_range(f_max, f_min)
     phi, rho, norm, lam = _problem(features, weights, ridge)
-    _shared_values(phi)
+    shared_values(phi)
     step, _ = return_spread(low, high)
     return float(2 * step * norm * np.linalg.norm(rho) / lam)
 
@@ -561,15 +513,3 @@ def _step(
     residual = change.sign * (t @ phi.T) - change.returns + change.other_returns
     step: FloatArray = np.linalg.norm((rho * residual) @ phi, axis=-1)
     return step, phi, rho, check.positive("ridge", ridge)
-
-
-def _shared_values(phi: FloatArray) -> FloatArray:
-    """c_g of each column; refused unless every state has at most one parameter."""
-    value: FloatArray = phi.max(axis=0)
-    shared = ((phi != 0).sum(axis=1) <= 1).all() and (value > 0).all()
-    if not shared or not np.isclose(phi, (phi != 0) * value, rtol=1e-12, atol=0).all():
-        raise ValueError(
-            "features must give each state at most one parameter, with one positive value per "
-            "column (tabular, aggregation): the global sensitivity is proved only for these"
-        )
-    return value
