@@ -30,21 +30,20 @@ theorem 3.20), for any slack delta' in (0, 1):
 
 J binomial with m trials of probability e^{eps_0}/(1 + e^{eps_0}).
 
-*The inverse.* Given eps*, delta* and 0 < delta' < delta*, put
+*The inverse.* Given eps*, delta* and 0 < delta' < delta*, write L = ln(1/delta'). If eps* <= 4 L,
+then (3) and (4) keep the promise (eps*, delta*) with the base that has
 
-    x = n eps* / (k sqrt(8 m ln(1/delta'))).                                          (6)
+    e^eps (e^eps - 1) = x,    delta = n (delta* - delta') / (m k e^eps),
+    x = n eps* / (k sqrt(8 m L))                                                      (6)
 
-If eps* <= 4 ln(1/delta'), then (3) and (4) keep the promise (eps*, delta*) with the base
+(thesis, equations 4.9-4.10): the two terms of eps* are at most eps*/2 and eps*^2/(8 L), since
+ln(1 + y) <= y. No weaker condition on eps* and delta' alone is enough: for m to infinity both are
+attained. The exact pair (1) and (4) keep the promise, without a condition on eps*, with
 
-    e^eps (e^eps - 1) = x,    delta = n (delta* - delta') / (m k e^eps)               (7)
+    eps = ln(1 + n y/k),      delta = n (delta* - delta') / (m k),
+    m y^2 + sqrt(2 m L) y = eps*,   y > 0,                                            (7)
 
-(thesis, equations 4.9-4.10), and (1) and (4) keep it with
-
-    eps = ln(1 + x),          delta = n (delta* - delta') / (m k).                    (8)
-
-In both, the step has e^{eps_0} - 1 = q x, and ln(1 + y) <= y bounds the two terms of eps* by
-eps*/2 and eps*^2 / (8 ln(1/delta')). No weaker condition on eps* and delta' alone is enough: for
-m to infinity the bound is attained.
+because e^{eps_0} - 1 = y and eps_0 <= y.
 
 All statements hold for any base mechanism, linear or not, and also if each base mechanism is
 chosen by looking at the outputs before it. The sub-samples must be drawn independently of each
@@ -365,9 +364,8 @@ def inversion_printed(
     0.532
     """
     e, d, count, q, s = _target(epsilon, delta, n, m, k, slack)
-    x = _spread(e, count, q, s)
-    grown = 0.5 + np.sqrt(0.25 + x)  # e^eps
-    return _number(_log_printed(x)), _number((d - s) / (count * q * grown))
+    base_epsilon, base_delta = _printed(e, d, count, q, s)
+    return _number(base_epsilon), _number(base_delta)
 
 
 def base_guarantee_printed(
@@ -380,7 +378,7 @@ def base_guarantee_printed(
     *,
     refused: Literal["raise", "nan"] = "raise",
 ) -> tuple[Any, Any]:
-    """Base guarantee (4.9)-(4.10) of the thesis for a promise, equation (7), with its conditions.
+    """Base guarantee (4.9)-(4.10) of the thesis for a promise, equation (6), with its conditions.
 
     The m sub-samples together are (epsilon, delta)-private if the base mechanism keeps what is
     returned. Neighbours: replace one of the n records; for the base, one of its k records.
@@ -408,7 +406,8 @@ def base_guarantee_printed(
     ------
     ValueError
         If delta' is not below delta*; if eps* > 4 ln(1/delta'), where the inversion fails; if
-        the base delta comes out as 1 or more, that is mk e^eps <= n (delta* - delta').
+        the base delta comes out as 1 or more, mk e^eps <= n (delta* - delta'): then a base that
+        publishes one record of its sub-sample is allowed, and no guarantee says so.
 
     Examples
     --------
@@ -417,10 +416,9 @@ def base_guarantee_printed(
     (0.0886, 1.144e-06)
     """
     e, d, count, q, s = _target(epsilon, delta, n, m, k, slack)
-    x = _spread(e, count, q, s)
-    grown = 0.5 + np.sqrt(0.25 + x)
-    base_delta = (d - s) / (count * q * grown)
-    return _granted(_log_printed(x), base_delta, e, d, s, refused)
+    base_epsilon, base_delta = _printed(e, d, count, q, s)
+    limit = -4 * np.log(s)
+    return _granted(base_epsilon, base_delta, d, s, refused, e, limit)
 
 
 def base_guarantee(
@@ -433,22 +431,30 @@ def base_guarantee(
     *,
     refused: Literal["raise", "nan"] = "raise",
 ) -> tuple[Any, Any]:
-    """Base guarantee for a promise by exact amplification, equation (8), with its conditions.
+    """Base guarantee for a promise by exact amplification, equation (7).
 
-    Epsilon is between once and twice that of :func:`base_guarantee_printed`, delta e^eps times
-    as large, eps the printed one; the condition on eps* and delta' is the same.
+    Its epsilon is at least that of :func:`base_guarantee_printed`, up to 2.34 times it, and its
+    delta is larger by the factor e^eps of the printed epsilon.
 
-    Parameters, return value and errors as in :func:`base_guarantee_printed`.
+    Parameters and return value as in :func:`base_guarantee_printed`.
+
+    Raises
+    ------
+    ValueError
+        If delta' is not below delta*, or if the base delta comes out as 1 or more, that is
+        mk <= n (delta* - delta'). There is no condition on eps*.
 
     Examples
     --------
     >>> epsilon, delta = base_guarantee(1.0, 1e-5, n=10_000, m=16, k=2500)
     >>> round(epsilon, 4), round(delta, 10)
-    (0.0964, 1.25e-06)
+    (0.1779, 1.25e-06)
     """
     e, d, count, q, s = _target(epsilon, delta, n, m, k, slack)
-    x = _spread(e, count, q, s)
-    return _granted(np.log1p(x), (d - s) / (count * q), e, d, s, refused)
+    big_l = -np.log(s)
+    y = 2 * e / (np.sqrt(2 * count * big_l) * (1 + np.sqrt(1 + 2 * e / big_l)))
+    base_delta = (d - s) / (count * q)
+    return _granted(np.log1p(y / q), base_delta, d, s, refused)
 
 
 def base_guarantee_optimal(
@@ -616,52 +622,43 @@ def _largest_step(m: int, target: float, left: float) -> float:
     return float(np.exp(root))
 
 
-def _log_printed(x: FloatArray) -> FloatArray:
-    """ln(1/2 + sqrt(1/4 + x)) of (4.9), exact to rounding for small x."""
+def _printed(
+    e: FloatArray, d: FloatArray, m: FloatArray, q: FloatArray, s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Equation (6): ln(1/2 + sqrt(1/4 + x)), without losing digits for small x, and delta."""
+    x = e / (q * np.sqrt(-8 * m * np.log(s)))
     root = np.sqrt(0.25 + x)
-    value: FloatArray = np.log1p(x / (0.5 + root))
-    return value
-
-
-def _spread(e: FloatArray, m: FloatArray, q: FloatArray, s: FloatArray) -> FloatArray:
-    """x of (6)."""
-    x: FloatArray = e / (q * np.sqrt(-8 * m * np.log(s)))
-    return x
+    return np.log1p(x / (0.5 + root)), np.asarray((d - s) / (m * q * (0.5 + root)))
 
 
 def _granted(
     base_epsilon: FloatArray,
     base_delta: FloatArray,
-    e: FloatArray,
     d: FloatArray,
     s: FloatArray,
     refused: Literal["raise", "nan"],
+    e: FloatArray | float = 0.0,
+    limit: FloatArray | float = np.inf,
 ) -> tuple[Any, Any]:
-    """The base guarantee, where all conditions hold."""
+    """The base guarantee where delta' < delta*, eps* <= limit and the base delta is below 1."""
     if refused not in ("raise", "nan"):
         raise ValueError(f"refused must be 'raise' or 'nan', got {refused!r}")
-    limit = -4 * np.log(s)
-    reasons = (
-        (s >= d, s, "slack must be below delta", d),
-        (e > limit, e, "epsilon must be at most 4 ln(1/slack), or the promise fails", limit),
-        (
-            base_delta >= 1,
-            base_delta,
-            "mk is so small that the delta of the base would be 1 or more: it promises nothing",
-            np.ones(()),
-        ),
+    conditions = (
+        (s, np.less, d, "slack must be below delta"),
+        (e, np.less_equal, limit, "epsilon must be at most 4 ln(1/slack), or the promise fails"),
+        (base_delta, np.less, 1.0, "mk is so small that the base delta would be 1 or more"),
     )
-    bad = np.zeros(np.broadcast(base_epsilon, base_delta).shape, dtype=bool)
-    for failed, value, why, bound in reasons:
-        if refused == "raise" and failed.any():
-            at = np.unravel_index(int(np.argmax(failed)), failed.shape)
-            v, b = (np.broadcast_to(a, failed.shape)[at] for a in (value, bound))
-            raise ValueError(f"{why}: {v:g} against {b:g}")
-        bad = bad | failed
-    out_epsilon, out_delta = np.broadcast_arrays(base_epsilon, base_delta)
+    kept = np.ones(np.broadcast(base_epsilon, base_delta).shape, dtype=bool)
+    for value, compare, bound, message in conditions:
+        holds = np.asarray(compare(value, bound))
+        if refused == "raise" and not holds.all():
+            at = np.unravel_index(int(np.argmin(holds)), holds.shape)
+            v, b = (np.broadcast_to(a, holds.shape)[at] for a in (value, bound))
+            raise ValueError(f"{message}: {v:g} against {b:g}")
+        kept = kept & holds
     return (
-        _number(np.where(bad, np.nan, out_epsilon)),
-        _number(np.where(bad, np.nan, out_delta)),
+        _number(np.where(kept, base_epsilon, np.nan)),
+        _number(np.where(kept, base_delta, np.nan)),
     )
 
 
