@@ -29,6 +29,7 @@ from dprl.private_evaluation.global_sensitivity import (
 from dprl.private_evaluation.subsample_and_average import (
     AverageDiagnostics,
     SubsampleDiagnostics,
+    average_diagnostics,
     average_then_perturb,
     average_then_perturb_diagnostics,
     base_promise,
@@ -60,6 +61,7 @@ __all__ = [
     "PrivateEstimate",
     "SubsampleDiagnostics",
     "SubsamplingChoice",
+    "average_diagnostics",
     "average_then_perturb",
     "average_then_perturb_diagnostics",
     "base_promise",

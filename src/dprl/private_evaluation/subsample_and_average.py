@@ -68,7 +68,13 @@ from dprl.evaluation import lsl, lsw, regression_weights, visit_weights
 from dprl.features import feature_matrix
 from dprl.privacy import Guarantee, analytic_gaussian_sigma, subsampling
 from dprl.privacy.smooth_sensitivity import LARGEST_EPSILON
-from dprl.private_evaluation.common import NEIGHBOURS, PrivateEstimate, public_range, return_spread
+from dprl.private_evaluation.common import (
+    NEIGHBOURS,
+    PrivateEstimate,
+    clipped_statistics,
+    public_range,
+    return_spread,
+)
 from dprl.private_evaluation.dp_lsl import dp_lsl_diagnostics, lsl_coefficient
 from dprl.private_evaluation.dp_lsw import dp_lsw_diagnostics
 from dprl.private_evaluation.global_sensitivity import (
@@ -85,6 +91,7 @@ ACCOUNTINGS: tuple[Accounting, ...] = ("printed", "closed-form", "optimal")
 
 _DENSE = 16  # sub-samples of at least n / 16 are kept as rows of booleans
 _CELLS = 2**21  # numbers in one working array
+_SLICE = 2**18
 _ROWS = 2**16  # sub-samples drawn at once, at most
 _TABLE = 256  # largest k for which psi is read from a table over all counts
 _EXACT = 53  # bits of a float that count exactly
@@ -260,7 +267,7 @@ class _Table:
 
     def statistics(self, block: NDArray[np.integer] | BoolArray) -> Iterator[VisitStatistics]:
         """Counts and means of the sub-samples of a block, in slices of bounded size."""
-        at_once = max(_CELLS // self.rows.shape[1], 1)
+        at_once = max(_SLICE // self.rows.shape[1], 1)
         for begin in range(0, len(block), at_once):
             sums = self._sums(block[begin : begin + at_once])
             whole = sums[:, self.n_states :].astype(np.int64)
@@ -700,6 +707,75 @@ def subsample_and_average_diagnostics(
     if n_releases is None:
         return SubsampleDiagnostics(promise, *(np.asarray(a[0]) for a in arrays))
     return SubsampleDiagnostics(promise, *arrays)
+
+
+def average_diagnostics(
+    statistics: VisitStatistics,
+    features: ArrayLike,
+    weights: ArrayLike,
+    *,
+    base: Guarantee,
+    f_max: float,
+    ridge: float | None = None,
+    f_min: float = 0.0,
+    improved: bool = False,
+    allow_rank_deficient: bool = False,
+) -> SubsampleDiagnostics:
+    """The average and its noise for sub-samples that are already counted. *Not private.*
+
+    What :func:`subsample_and_average_diagnostics` does after drawing and counting. One drawing
+    then serves several base mechanisms, as in an experiment that compares them.
+
+    Parameters
+    ----------
+    statistics : VisitStatistics
+        Arrays of shape (m, N), one row for each sub-sample: :func:`subsample_statistics`.
+    base : Guarantee
+        What each base run promises: :func:`base_promise`.
+    features, weights, f_max, ridge, f_min, improved, allow_rank_deficient
+        As in :func:`subsample_and_average`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range, or the returns were not clipped to a range inside
+        [f_min, f_max].
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> counted = VisitStatistics([[2, 1], [2, 2]], [[0.5, 1.0], [0.5, 0.5]], 2, bounds=(0, 1))
+    >>> base = base_promise(1.0, 0.01, n=20, m=2, k=2)
+    >>> average_diagnostics(counted, tabular(2), [1, 1], base=base, f_max=1).mean.tolist()
+    [0.5, 0.75]
+    """
+    check.instance("statistics", statistics, VisitStatistics)
+    check.instance("base", base, Guarantee)
+    mechanism = _Base(
+        statistics.n_states,
+        statistics.n_trajectories,
+        features,
+        weights,
+        ridge,
+        f_min,
+        f_max,
+        improved=improved,
+        allow_rank_deficient=allow_rank_deficient,
+    )
+    counted = clipped_statistics(statistics, mechanism.low, mechanism.high)
+    if counted.counts.ndim != 2:
+        raise ValueError(
+            f"statistics must have one row for each sub-sample, got shape {counted.counts.shape}"
+        )
+    m = len(counted.counts)
+    sigma = mechanism.noise(counted.counts, base)
+    return SubsampleDiagnostics(
+        base,
+        mechanism.estimates(counted).sum(axis=0) / m,
+        sigma,
+        np.asarray(np.sqrt((sigma**2).sum()) / m),  # (1)
+        (counted.counts == 0).mean(axis=0),
+    )
 
 
 def _accumulate(total: FloatArray, values: FloatArray, begin: int, m: int) -> None:
