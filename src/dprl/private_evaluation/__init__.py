@@ -39,9 +39,11 @@ from dprl.private_evaluation.subsample_and_average import (
     subsample_statistics,
 )
 from dprl.private_evaluation.subsampling_rule import (
+    PartitionChoice,
     PlannedError,
     PrintedChoice,
     SubsamplingChoice,
+    choose_partition,
     choose_printed,
     choose_subsampling,
     equation_4_31,
@@ -56,6 +58,7 @@ __all__ = [
     "AverageDiagnostics",
     "LSLDiagnostics",
     "LSWDiagnostics",
+    "PartitionChoice",
     "PlannedError",
     "PrintedChoice",
     "PrivateEstimate",
@@ -65,6 +68,7 @@ __all__ = [
     "average_then_perturb",
     "average_then_perturb_diagnostics",
     "base_promise",
+    "choose_partition",
     "choose_printed",
     "choose_subsampling",
     "dp_lsl",

@@ -40,11 +40,16 @@ from scipy import optimize, stats
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.evaluation import regression_weights
-from dprl.features import feature_matrix, weighted_pseudo_inverse
+from dprl.features import feature_matrix, operator_norm, weighted_pseudo_inverse
+from dprl.privacy.gaussian import analytic_gaussian_sigma
 from dprl.privacy.smooth_sensitivity import LARGEST_EPSILON
 from dprl.private_evaluation.common import public_range, return_spread
 from dprl.private_evaluation.dp_lsl import dp_lsl_diagnostics
 from dprl.private_evaluation.dp_lsw import dp_lsw_diagnostics
+from dprl.private_evaluation.global_sensitivity import (
+    lsl_sensitivity_bound,
+    lsw_global_sensitivity,
+)
 from dprl.private_evaluation.subsample_and_average import ACCOUNTINGS, Accounting, base_promise
 
 #: A fixed ridge for every size, or one chosen within the plan.
@@ -53,7 +58,7 @@ Ridge = Callable[[int], float] | Literal["tuned"] | None
 # Gauss-Legendre nodes on [0, 1], split so that a state that is rarely missed is not overlooked
 _SPLITS = (0.0, 1e-3, 0.03, 0.3, 1.0)
 # lambda / (2k) relative to the largest rho_s ||phi_s||^2: first a grid, then the best refined
-_RIDGE_GRID = np.logspace(-4, 4, 25)
+_RIDGE_GRID = np.logspace(-4, 8, 37)
 # how many of the best candidates get a finer ridge
 _REFINED = 5
 
@@ -103,6 +108,34 @@ class SubsamplingChoice:
     ridge: float | None
     planned: PlannedError
     plain: bool
+
+    @property
+    def score(self) -> float:
+        """The planned root mean squared error."""
+        return self.planned.score
+
+
+@dataclass(frozen=True)
+class PartitionChoice:
+    """Disjoint blocks, averaged and released once.
+
+    Attributes
+    ----------
+    subsamples, size : int
+        Number of blocks m and trajectories in each, k.
+    ridge : float or None
+        lambda of each block's LSL; None for LSW.
+    sigma : float
+        Noise of each parameter; public, it depends on no data.
+    planned : PlannedError
+        Noise, bias and sampling error.
+    """
+
+    subsamples: int
+    size: int
+    ridge: float | None
+    sigma: float
+    planned: PlannedError
 
     @property
     def score(self) -> float:
@@ -343,6 +376,7 @@ class _Plan:
         squares = (self.phi**2).sum(axis=1)
         self.noise_gain = float(self.importance @ squares)
         self.ridge_unit = float((self.weights * squares).max())
+        self.least_ridge = float(operator_norm(self.phi) ** 2 * self.weights.max())
         self._counts: dict[int, tuple[FloatArray, FloatArray]] = {}
         self._estimates: dict[tuple[int, float | None], tuple[float, FloatArray]] = {}
 
@@ -445,18 +479,31 @@ class _Plan:
             squared = float(lsl.sigma**2)
         return math.sqrt(squared * self.noise_gain)
 
+    def global_sensitivity(self, size: int, ridge: float | None) -> float:
+        """Of one noise-free estimate on a block."""
+        if ridge is None:
+            return lsw_global_sensitivity(
+                self.phi, self.weights, f_max=self.f_max, f_min=self.f_min
+            )
+        return lsl_sensitivity_bound(
+            self.phi, self.weights, ridge, size, f_max=self.f_max, f_min=self.f_min
+        )
+
     def best_ridge(
         self, subsamples: int, size: int, epsilon: float, delta: float, refine: bool
     ) -> float:
-        unit = 2 * size * self.ridge_unit
+        least = 0.0 if self.improved else self.least_ridge
 
         def score(ridge: float) -> float:
-            try:
-                return self.error(subsamples, size, epsilon, delta, ridge).score
-            except ValueError:  # below the least ridge that the printed algorithm admits
+            if ridge <= least:  # the printed algorithm does not admit it
                 return math.inf
+            return self.error(subsamples, size, epsilon, delta, ridge).score
 
-        grid = unit * _RIDGE_GRID
+        return self.tune(score, size, refine)
+
+    def tune(self, score: Callable[[float], float], size: int, refine: bool) -> float:
+        """The ridge of least score: from a grid, and between its neighbours if refined."""
+        grid = 2 * size * self.ridge_unit * _RIDGE_GRID
         values = [score(x) for x in grid]
         best = int(np.argmin(values))
         if not refine:
@@ -469,6 +516,17 @@ class _Plan:
             options={"xatol": 1e-2},
         )
         return float(math.exp(found.x)) if found.fun < values[best] else float(grid[best])
+
+
+def _resolve(ridge: Ridge, size: int, tuned: Callable[[int], float]) -> float | None:
+    """The ridge for one size."""
+    if ridge is None:
+        return None
+    if callable(ridge):
+        return check.positive("ridge(size)", ridge(size))
+    if ridge == "tuned":
+        return tuned(size)
+    raise ValueError(f"ridge must be None, 'tuned' or a function of the size, got {ridge!r}")
 
 
 def planned_error(
@@ -738,6 +796,86 @@ def choose_subsampling(
     return search.best(plan, search.candidates(plan, most_subsamples, subsamples, sizes))
 
 
+def choose_partition(
+    n: int,
+    visit_probabilities: ArrayLike,
+    features: ArrayLike,
+    weights: ArrayLike,
+    *,
+    f_max: float,
+    epsilon: float,
+    delta: float,
+    ridge: Ridge = None,
+    sizes: Sequence[int] | None = None,
+    f_min: float = 0.0,
+    importance: ArrayLike | None = None,
+    values: ArrayLike | None = None,
+    variance: ArrayLike | None = None,
+) -> PartitionChoice:
+    """Blocks for ``average_then_perturb(..., design="partition")`` of least planned error.
+
+    Disjoint blocks of k trajectories, m = floor(n / k) of them; LSW or LSL on each without noise,
+    the mean, and one Gaussian release for 1/m of the global sensitivity of the base estimate.
+    Bias as in (2); the sampling variance is Var_s / m, for the blocks are independent.
+
+    Parameters
+    ----------
+    ridge : None, "tuned" or callable
+        As in :func:`subsampling_candidates`. With a ridge the global sensitivity falls with the
+        size, and one block may be best.
+    sizes : sequence of int, optional
+        k to try; default powers of two up to n, and n.
+
+    Other parameters as in :func:`choose_subsampling`; here delta may exceed 1/n, for no
+    trajectory is published exactly.
+
+    Returns
+    -------
+    PartitionChoice
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> choice = choose_partition(
+    ...     10_000, [1.0] * 40, tabular(40), [1.0] * 40, f_max=1.0, epsilon=1.0, delta=1e-5)
+    >>> choice.subsamples, choice.size, round(choice.planned.noise, 4)
+    (10000, 1, 0.0024)
+    """
+    plan = _Plan(
+        n,
+        visit_probabilities,
+        features,
+        weights,
+        f_max,
+        f_min,
+        ridge is not None,
+        True,
+        importance,
+        values,
+        variance,
+    )
+    eps, tail = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
+    if sizes is None:
+        sizes = sorted({2**i for i in range(plan.n.bit_length())} | {plan.n})
+    unit = analytic_gaussian_sigma(1.0, eps, tail)
+
+    def candidate(k: int, lam: float | None) -> PartitionChoice:
+        blocks = plan.n // k
+        noise = unit * plan.global_sensitivity(k, lam) / blocks * math.sqrt(plan.noise_gain)
+        bias, var = plan.estimator(k, lam)
+        sampling = math.sqrt(float(plan.importance @ var) / blocks)
+        planned = PlannedError(noise, math.sqrt(bias), sampling)
+        return PartitionChoice(blocks, k, lam, noise / math.sqrt(plan.noise_gain), planned)
+
+    found = []
+    for k in [_size(k, plan.n) for k in sizes]:
+        lam = _resolve(ridge, k, lambda k: plan.tune(lambda x: candidate(k, x).score, k, True))
+        found.append(candidate(k, lam))
+    if not found:
+        raise ValueError("sizes must hold at least one size")
+    return min(found, key=lambda choice: choice.score)
+
+
 @dataclass(frozen=True)
 class _Search:
     """The promise, and how candidates get their guarantee and their ridge."""
@@ -818,15 +956,7 @@ class _Search:
         return (base.epsilon, base.delta) if base.delta <= tail else None
 
     def _ridge(self, plan: _Plan, m: int, k: int, base: tuple[float, float]) -> float | None:
-        if self.ridge is None:
-            return None
-        if callable(self.ridge):
-            return check.positive("ridge(size)", self.ridge(k))
-        if self.ridge == "tuned":
-            return plan.best_ridge(m, k, *base, refine=False)
-        raise ValueError(
-            f"ridge must be None, 'tuned' or a function of the size, got {self.ridge!r}"
-        )
+        return _resolve(self.ridge, k, lambda k: plan.best_ridge(m, k, *base, refine=False))
 
     def _plain(self, plan: _Plan, eps: float, tail: float) -> SubsamplingChoice:
         base = (eps, tail)
