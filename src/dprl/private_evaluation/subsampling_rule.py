@@ -407,7 +407,10 @@ class _Plan:
         if key not in self._estimates:
             v, weights = self.counts(size)
             h = self._matrices(v, size, ridge)
-            mean = np.tensordot(weights, h, axes=1)
+            if ridge is None:  # E[H] needs P[B_s > 0] only, which is known
+                mean = self.complete * (1 - (1 - self.p) ** size)
+            else:
+                mean = np.tensordot(weights, h, axes=1)
             if self.values is None:
                 error = np.abs(mean - self.complete).sum(axis=1) * self.size_of_return
                 level = np.full(self.p.size, self.size_of_return)
@@ -581,8 +584,9 @@ def planned_error(
     Returns
     -------
     PlannedError
-        With (1) evaluated for visit counts that rise and fall together; for tabular features
-        (2) and (3) then are upper bounds up to the error of the quadrature over B_s.
+        (1) for visit counts that rise and fall together, by quadrature over B_s. (2) is exact
+        for LSW, by quadrature for LSL. (3) bounds the sampling error for tabular features, and
+        for others where the errors of all states agree in sign, up to that quadrature.
 
     Raises
     ------

@@ -1,0 +1,460 @@
+r"""What sub-sampling does to LSW and DP-LSW: the bias of missed states, and the law of the noise.
+
+**Bias.** The average return F_{X,s} = (1/|X_s|) sum_{x in X_s} F_{x,s} is a ratio of two linear
+queries, and not a linear query. A sub-sample of k of the n trajectories misses state s with
+probability
+
+    C(n - |X_s|, k) / C(n, k),                                                         (1)
+
+and then its average return is 0. If it does not miss s, its visits to s are, given their number, a
+uniform sub-sample of X_s, so their mean return has the mean F_{X,s}. Hence
+
+    E[F_{x~,s}] = F_{X,s} (1 - C(n - |X_s|, k) / C(n, k)),                             (2)
+
+and over independent trajectories, each of which visits s with probability p_s,
+E[F_{x~,s}] = V(s) (1 - (1 - p_s)^k). LSW is a fixed linear map of these averages.
+
+**Noise.** Tabular features, N states, w = 1, returns in [0, F], and all visit counts equal to the
+number of trajectories. With alpha, beta of Lemma 3.1 the noise of plain DP-LSW is exactly
+
+    sigma_n = alpha F sqrt(N) max{1/n, e^{-(n-1) beta/2}},                              (3)
+
+a plateau until n is well above 2/beta. The mean of m releases on sub-samples of size k, each with
+base guarantee (eps_b, delta_b) and constants alpha_b, beta_b, has
+
+    s = alpha_b F sqrt(N) max{1/k, e^{-(k-1) beta_b/2}} / sqrt(m).                      (4)
+
+Whatever m and k, the accounting allows no more than k sqrt(m) eps_b <= n z:
+
+    printed (4.9)    z = eps*/sqrt(8 L),                 L = ln(1/delta'),
+    closed form      z^2 + sqrt(2 L) z = eps*,                                         (5)
+
+(e^{eps_b} - 1 is n z/(k sqrt(m)) divided by e^{eps_b} in the first case, and at most
+n z/(k sqrt(m)) in the second), so
+
+    s >= 5 sqrt(2 ln(2/delta_b)) F sqrt(N) / (n z),                                    (6)
+
+and for k = 1 the two sides agree in the limit of large m but for delta_b. So (3) is above (6)
+exactly where, in the exponential regime,
+
+    n e^{-(n-1) beta/2} > c,     c = sqrt(ln(2/delta_b) / ln(2/delta*)) eps* / z,      (7)
+
+that is (n - 1) beta < 2 ln(n/c): between two crossover points, given by Lambert's function.
+
+At k = 1 a base run sees one trajectory, and the mean over many sub-samples is the plain average
+plus Gaussian noise of standard deviation s. The average has global sensitivity F sqrt(N)/n, so
+one Gaussian release needs
+
+    F sqrt(N) / (n mu),   mu = mu(eps*, delta*) of the analytic Gaussian mechanism,     (8)
+
+without any sub-sampling: less than (6) by the factor 5 sqrt(2 ln(2/delta_b)) mu/z.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import lambertw
+
+from dprl import _validation as check
+from dprl._validation import FloatArray
+from dprl.features import feature_matrix, weighted_pseudo_inverse
+from dprl.privacy import GaussianSmoothing
+from dprl.privacy.gaussian import analytic_gaussian_sigma
+from dprl.private_evaluation.subsample_and_average import base_promise
+
+#: The accountings for which the limit (5) is proved.
+CLOSED_ACCOUNTING = ("printed", "closed-form")
+
+ClosedAccounting = Literal["printed", "closed-form"]
+
+
+def missed_given_data(n: int, visits: ArrayLike, size: int) -> FloatArray:
+    """Probability (1) that a sub-sample holds none of the visits to a state. *Not private.*
+
+    Parameters
+    ----------
+    n : int
+        Number of trajectories.
+    visits : array_like of int
+        |X_s|, in 0 .. n; any shape. *Not private* if they come from data.
+    size : int
+        k in 1 .. n.
+
+    Returns
+    -------
+    ndarray
+        Same shape as ``visits``.
+
+    Notes
+    -----
+    (1) is the product of (1 - a/(n - i)) over i < b, where a and b are the larger and the smaller
+    of k and |X_s|. The logarithms are summed, so nothing cancels. O(b) for each state.
+
+    Examples
+    --------
+    >>> missed_given_data(5, [0, 1, 2, 4], 2).round(10).tolist()  # 1, 3/5, 3/10, 0
+    [1.0, 0.6, 0.3, 0.0]
+    """
+    count, k = check.whole("n", n), check.whole("size", size)
+    if k > count:
+        raise ValueError(f"size must not exceed the {count} trajectories, got {k}")
+    raw = np.asarray(visits)
+    if raw.dtype.kind not in "iu":
+        raise TypeError(f"visits must be integers, got {raw.dtype}")
+    if raw.size and (raw.min() < 0 or raw.max() > count):
+        raise ValueError(f"visits must lie in 0 .. {count}, the number of trajectories")
+    distinct, where = np.unique(raw, return_inverse=True)
+    out = np.array([_none_of(count, int(v), k) for v in distinct])
+    return np.asarray(out[where].reshape(raw.shape), dtype=np.float64)
+
+
+def _none_of(n: int, visits: int, size: int) -> float:
+    few, many = min(visits, size), max(visits, size)
+    if few + many > n:
+        return 0.0
+    left = n - np.arange(few, dtype=np.float64)
+    return float(np.exp(np.log1p(-many / left).sum()))
+
+
+def missed(visit_probabilities: ArrayLike, size: int) -> FloatArray:
+    """(1 - p_s)^k, the probability that k independent trajectories never visit a state.
+
+    Parameters
+    ----------
+    visit_probabilities : array_like
+        p_s in [0, 1]; any shape.
+    size : int
+        k >= 1.
+
+    Examples
+    --------
+    >>> missed([0.5, 1.0], 3).tolist()
+    [0.125, 0.0]
+    """
+    p = check.finite_array("visit_probabilities", visit_probabilities)
+    if p.size and (p.min() < 0 or p.max() > 1):
+        raise ValueError("visit_probabilities must lie in [0, 1]")
+    k = check.whole("size", size)
+    small = np.exp(k * np.log1p(-np.minimum(p, 0.5)))  # 1 - p would round a small p away
+    return np.where(p < 0.5, small, (1 - p) ** k)
+
+
+def subsampling_bias(
+    averages: ArrayLike,
+    missing: ArrayLike,
+    features: ArrayLike,
+    weights: ArrayLike,
+    *,
+    allow_rank_deficient: bool = False,
+) -> FloatArray:
+    """Mean of LSW's values on a sub-sample minus those on all the data: from (2), exact.
+
+    -Phi (Gamma^{1/2} Phi)^+ Gamma^{1/2} (missing F). For tabular features -missing F.
+
+    Parameters
+    ----------
+    averages : array_like, shape (N,)
+        F_X for a given batch (*not private*), or V for independent trajectories.
+    missing : array_like, shape (N,)
+        :func:`missed_given_data`, or :func:`missed`.
+    features : array_like, shape (N, d)
+        Phi.
+    weights : array_like, shape (N,)
+        w >= 0, not all zero.
+    allow_rank_deficient : bool
+        As in :func:`~dprl.evaluation.lsw`.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> subsampling_bias([0.4, 0.8], missed([0.5, 1.0], 2), tabular(2), [1, 1]).tolist()
+    [-0.1, 0.0]
+    """
+    f = check.finite_array("averages", averages, ndim=1)
+    lost = check.finite_array("missing", missing, ndim=1)
+    if lost.shape != f.shape or (lost.size and (lost.min() < 0 or lost.max() > 1)):
+        raise ValueError(f"missing must be one probability for each of {f.size} states")
+    phi = feature_matrix(features, f.size)
+    w = check.weight_vector("weights", weights, f.size)
+    inverse = weighted_pseudo_inverse(phi, w, allow_rank_deficient=allow_rank_deficient)
+    out: FloatArray = -phi @ (inverse @ (np.sqrt(w) * lost * f))
+    return out
+
+
+def plain_noise(
+    n: ArrayLike, n_states: int, epsilon: float, delta: float, *, f_max: float = 1.0
+) -> FloatArray:
+    """Noise (3) of plain tabular DP-LSW when every trajectory visits every state.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of trajectories, >= 1; any shape.
+    n_states : int
+        N, also the dimension d.
+    epsilon, delta : float
+        The guarantee; epsilon in (0, 5].
+    f_max : float
+        F > 0.
+
+    Examples
+    --------
+    >>> plain_noise([1_000, 100_000], 40, 0.1, 0.1).round(4).tolist()
+    [578.9377, 0.0077]
+    """
+    count = check.finite_array("n", n)
+    if (count < 1).any():
+        raise ValueError(f"n must be at least 1, got {count.min()}")
+    constants = GaussianSmoothing(epsilon, delta, check.whole("n_states", n_states))
+    top = check.positive("f_max", f_max)
+    shape = np.maximum(1 / count, np.exp(-(count - 1) * constants.beta / 2))
+    out: FloatArray = constants.alpha * top * math.sqrt(n_states) * shape
+    return out
+
+
+def subsampled_noise(
+    subsamples: ArrayLike,
+    size: ArrayLike,
+    n_states: int,
+    base_epsilon: float,
+    base_delta: float,
+    *,
+    f_max: float = 1.0,
+) -> FloatArray:
+    """Noise (4) of the mean of m releases, when every trajectory visits every state.
+
+    Parameters
+    ----------
+    subsamples, size : array_like
+        m >= 1 and k >= 1; they broadcast.
+    n_states, f_max
+        As in :func:`plain_noise`.
+    base_epsilon, base_delta : float
+        The guarantee of each base run; epsilon in (0, 5].
+
+    Examples
+    --------
+    >>> float(subsampled_noise(4096, 1, 40, 1.0, 1e-5).round(4))
+    2.4413
+    """
+    m = check.finite_array("subsamples", subsamples)
+    if (m < 1).any():
+        raise ValueError(f"subsamples must be at least 1, got {m.min()}")
+    return plain_noise(size, n_states, base_epsilon, base_delta, f_max=f_max) / np.sqrt(m)
+
+
+def calibration_limit(
+    epsilon: float,
+    delta: float,
+    *,
+    accounting: ClosedAccounting = "printed",
+    slack: float | None = None,
+) -> float:
+    """z of (5): k sqrt(m) times the base epsilon is at most n z, for every m and k.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The promise eps* > 0 and delta* in (0, 1).
+    accounting : {"printed", "closed-form"}
+        :func:`~dprl.privacy.subsampling.base_guarantee_printed`, or
+        :func:`~dprl.privacy.subsampling.base_guarantee`.
+    slack : float, optional
+        delta' in (0, delta*); default delta*/2.
+
+    Examples
+    --------
+    >>> round(calibration_limit(1.0, 1e-5), 4)
+    0.1012
+    >>> round(calibration_limit(1.0, 1e-5, accounting="closed-form"), 4)
+    0.1947
+    """
+    eps, tail = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
+    s = tail / 2 if slack is None else check.open_unit("slack", slack)
+    if s >= tail:
+        raise ValueError(f"slack must be below delta = {tail:g}, got {slack!r}")
+    if accounting not in CLOSED_ACCOUNTING:
+        raise ValueError(f"accounting must be one of {CLOSED_ACCOUNTING}, got {accounting!r}")
+    big_l = -math.log(s)
+    if accounting == "printed":
+        return eps / math.sqrt(8 * big_l)
+    return 2 * eps / (math.sqrt(2 * big_l) + math.sqrt(2 * big_l + 4 * eps))
+
+
+def least_subsampled_noise(
+    n: ArrayLike,
+    n_states: int,
+    epsilon: float,
+    delta: float,
+    *,
+    base_delta: float,
+    f_max: float = 1.0,
+    accounting: ClosedAccounting = "printed",
+    slack: float | None = None,
+) -> FloatArray:
+    """The lower bound (6) on the noise of sub-sample-and-average, for every m and k.
+
+    Parameters
+    ----------
+    n : array_like
+        Number of trajectories, >= 1; any shape.
+    n_states : int
+        N.
+    epsilon, delta : float
+        The promise of the whole.
+    base_delta : float
+        delta_b in (0, 1), or an upper bound on it: at most (delta* - delta') n/(mk).
+    f_max : float
+        F > 0.
+    accounting, slack
+        As in :func:`calibration_limit`.
+
+    Examples
+    --------
+    >>> float(least_subsampled_noise(10_000, 40, 0.1, 0.1, base_delta=0.05).round(4))
+    0.4205
+    """
+    count = check.finite_array("n", n)
+    if (count < 1).any():
+        raise ValueError(f"n must be at least 1, got {count.min()}")
+    z = calibration_limit(epsilon, delta, accounting=accounting, slack=slack)
+    tail = check.open_unit("base_delta", base_delta)
+    top = check.positive("f_max", f_max) * math.sqrt(check.whole("n_states", n_states))
+    return 5 * math.sqrt(2 * math.log(2 / tail)) * top / (count * z)
+
+
+def direct_noise(
+    n: int, n_states: int, epsilon: float, delta: float, *, f_max: float = 1.0
+) -> float:
+    """Noise (8) of the average over n trajectories, released once.
+
+    The average of F_x over *all* trajectories, 0 where x does not visit s; it estimates V(s) only
+    if every trajectory visits s. Neighbours replace one trajectory.
+
+    Examples
+    --------
+    >>> round(direct_noise(10_000, 40, 0.1, 0.1), 5)
+    0.0018
+    """
+    top = check.positive("f_max", f_max) * math.sqrt(check.whole("n_states", n_states))
+    return analytic_gaussian_sigma(top / check.whole("n", n), epsilon, delta)
+
+
+def crossover_constant(
+    epsilon: float,
+    delta: float,
+    *,
+    base_delta: float,
+    accounting: ClosedAccounting = "printed",
+    slack: float | None = None,
+) -> float:
+    """c of (7): how much more noise than alpha F sqrt(N)/n sub-sampling needs.
+
+    Parameters as in :func:`least_subsampled_noise`.
+
+    Examples
+    --------
+    >>> round(crossover_constant(0.1, 0.1, base_delta=0.05), 3)
+    5.432
+    """
+    tail, base = check.open_unit("delta", delta), check.open_unit("base_delta", base_delta)
+    z = calibration_limit(epsilon, delta, accounting=accounting, slack=slack)
+    return math.sqrt(math.log(2 / base) / math.log(2 / tail)) * epsilon / z
+
+
+def crossover_points(beta: ArrayLike, constant: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Both solutions of n e^{-(n-1) beta/2} = c; NaN where there is none.
+
+    n = -(2/beta) W(-(c beta/2) e^{-beta/2}) with the two real branches of Lambert's function.
+    Sub-sampling can have less noise than plain DP-LSW only between them.
+
+    Parameters
+    ----------
+    beta : array_like
+        > 0.
+    constant : array_like
+        c > 0; they broadcast.
+
+    Returns
+    -------
+    (ndarray, ndarray)
+        The smaller and the larger solution.
+
+    Examples
+    --------
+    >>> low, high = crossover_points(5.8e-4, 6.0)
+    >>> float(low.round(2)), int(high.round(-2))
+    (6.01, 29300)
+    """
+    b, c = np.broadcast_arrays(
+        check.finite_array("beta", beta), check.finite_array("constant", constant)
+    )
+    if (b <= 0).any() or (c <= 0).any():
+        raise ValueError("beta and constant must be positive")
+    argument = -(c * b / 2) * np.exp(-b / 2)
+    real = argument >= -math.exp(-1)
+    inside = np.where(real, argument, -0.1)
+    low, high = (-(2 / b) * np.real(lambertw(inside, branch)) for branch in (0, -1))
+    return np.where(real, low, np.nan), np.where(real, high, np.nan)
+
+
+def crossover(
+    n_states: int,
+    epsilon: float,
+    delta: float,
+    *,
+    subsamples: int,
+    accounting: ClosedAccounting = "printed",
+    slack: float | None = None,
+) -> tuple[float, float]:
+    """Where the law (7) lets sub-sampling with k = 1 and m given have less noise than plain DP-LSW.
+
+    delta_b depends on n, slowly: the larger crossover point and delta_b there are found in turn.
+
+    Parameters
+    ----------
+    n_states : int
+        N, also the dimension.
+    epsilon, delta : float
+        The promise; epsilon in (0, 5].
+    subsamples : int
+        m >= 1.
+    accounting, slack
+        As in :func:`calibration_limit`.
+
+    Returns
+    -------
+    (float, float)
+        The smaller and the larger crossover point in n, for the delta_b of the larger; NaN if
+        the two curves do not meet.
+
+    Examples
+    --------
+    >>> low, high = crossover(40, 0.1, 0.1, subsamples=2**20)
+    >>> round(low, 1), int(round(high, -2))
+    (7.8, 28200)
+    """
+    constants = GaussianSmoothing(epsilon, delta, check.whole("n_states", n_states))
+    m = check.whole("subsamples", subsamples)
+    n = max(2 / constants.beta, 2.0)
+    low = high = math.nan
+    for _ in range(100):
+        base = base_promise(
+            epsilon, delta, max(int(n), 1), m, 1, accounting=accounting, slack=slack
+        )
+        c = crossover_constant(
+            epsilon, delta, base_delta=base.delta, accounting=accounting, slack=slack
+        )
+        low, high = (float(x) for x in crossover_points(constants.beta, c))
+        if math.isnan(high) or abs(high - n) <= 1e-9 * n:
+            break
+        n = high
+    return low, high
