@@ -987,8 +987,13 @@ def average_then_perturb_diagnostics(
             total += mechanism.estimates(part).sum(axis=0)
     most = int(included.max())
     sensitivity = most / m * one  # (2)
-    noise = analytic_gaussian_sigma(sensitivity, eps, tail)
+    noise = sensitivity * _unit_noise(eps, tail)
     return AverageDiagnostics(total / m, most, sensitivity, noise)
+
+
+@lru_cache(maxsize=1024)
+def _unit_noise(epsilon: float, delta: float) -> float:
+    return analytic_gaussian_sigma(1.0, epsilon, delta)
 
 
 def _designed(

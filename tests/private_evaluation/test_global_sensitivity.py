@@ -1,0 +1,153 @@
+"""Global sensitivities of LSW and LSL: never exceeded, and attained where they say so."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprl.bounds import lsl_privacy
+from dprl.evaluation import lsl, lsw
+from dprl.features import aggregation, pseudo_inverse_norm, tabular
+from dprl.private_evaluation import (
+    lsl_global_sensitivity,
+    lsl_sensitivity_bound,
+    lsw_global_sensitivity,
+    return_spread,
+)
+from dprl.trajectories import FirstVisitReturns, VisitStatistics
+
+N = 6
+RNG = np.random.default_rng(0)
+FEATURES = {
+    "tabular": tabular(N),
+    "aggregated": aggregation(N),
+    "orthonormal": aggregation(N, 3, orthonormal=True),
+    "dense": RNG.random((N, 3)),
+    "signed": RNG.normal(size=(N, 4)),
+}
+RANGES = [(0.0, 1.0), (-1.0, 1.0), (-3.0, 0.5), (0.5, 2.0)]
+features = st.sampled_from(sorted(FEATURES))
+ranges = st.sampled_from(RANGES)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def pair(rng, k, low, high):
+    """Two neighbouring batches of k trajectories, returns often at the ends, few visits."""
+
+    def rows(size):
+        visited = rng.random((size, N)) < rng.random()
+        ends = rng.choice([low, high], size=visited.shape)
+        drawn = np.where(rng.random(visited.shape) < 0.7, ends, rng.uniform(low, high, (size, N)))
+        return np.where(visited, drawn, 0.0), visited
+
+    shared, one, other = rows(k), rows(1), rows(1)
+    out = []
+    for last in (one, other):
+        returns, visited = (np.concatenate([a[:-1], b]) for a, b in zip(shared, last, strict=True))
+        out.append(FirstVisitReturns(returns, visited).statistics((low, high)))
+    return out
+
+
+@settings(max_examples=150, deadline=None)
+@given(features, ranges, st.integers(1, 5), seeds)
+def test_no_pair_of_neighbours_moves_lsw_further(name, bounds, k, seed):
+    rng, (low, high) = np.random.default_rng(seed), bounds
+    phi, w = FEATURES[name], rng.random(N) + 0.01
+    most = lsw_global_sensitivity(phi, w, f_max=high, f_min=low)
+    one, other = (lsw(x, phi, w) for x in pair(rng, k, low, high))
+    assert np.linalg.norm(one - other) <= most * (1 + 1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(features, ranges, st.integers(1, 5), st.floats(-2, 2), seeds)
+def test_no_pair_of_neighbours_moves_lsl_further(name, bounds, k, scale, seed):
+    rng, (low, high) = np.random.default_rng(seed), bounds
+    phi, rho, ridge = FEATURES[name], rng.random(N) + 1e-3, 10.0**scale
+    rho = np.minimum(rho, 1.0)
+    most = lsl_sensitivity_bound(phi, rho, ridge, k, f_max=high, f_min=low)
+    one, other = (lsl(x, phi, rho, ridge) for x in pair(rng, k, low, high))
+    assert np.linalg.norm(one - other) <= most * (1 + 1e-9)
+
+
+def extremes(low, high):
+    """One trajectory, visiting every state, against one that visits none or has the other end."""
+    ends = np.array([low, 0.0, high])
+    first, last = max(((a, b) for a in ends for b in ends), key=lambda x: abs(x[0] - x[1]))
+    one, other = (
+        VisitStatistics(np.full(N, int(v != 0)), np.full(N, v), 1, (low, high))
+        for v in (first, last)
+    )
+    return one, other
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (-3.0, 0.5), (-1.0, 4.0)])
+@pytest.mark.parametrize("name", ["tabular", "aggregated", "orthonormal"])
+def test_lsw_attains_it_where_states_share_parameters(name, bounds):
+    low, high = bounds
+    phi, w = FEATURES[name], np.linspace(0.2, 2, N)
+    one, other = (lsw(x, phi, w) for x in extremes(low, high))
+    most = lsw_global_sensitivity(phi, w, f_max=high, f_min=low)
+    assert np.linalg.norm(one - other) == pytest.approx(most, rel=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 3, 100])
+@pytest.mark.parametrize("name", ["tabular", "aggregated", "orthonormal"])
+def test_lsl_is_exact_where_states_share_parameters(name, k):
+    task = (FEATURES[name], np.linspace(0.2, 1, N), 2.5)
+    exact = lsl_global_sensitivity(*task, f_max=1.5)
+    assert lsl_sensitivity_bound(*task, k, f_max=1.5) == exact
+    visits = np.full(N, 1)
+    one = VisitStatistics(visits, np.full(N, 1.5), k, (0, 1.5))
+    none = VisitStatistics(np.zeros(N, int), np.zeros(N), k, (0, 1.5))
+    step = np.linalg.norm(lsl(one, *task) - lsl(none, *task))
+    # the largest step is from nothing to everything: D c R / (c^2 R + lambda/2)
+    assert step == pytest.approx(exact, rel=1e-12)
+
+
+def test_closed_forms():
+    ones = np.ones(40)
+    assert lsw_global_sensitivity(tabular(40), ones, f_max=2.0) == pytest.approx(2 * np.sqrt(40))
+    assert lsw_global_sensitivity(aggregation(40), ones, f_max=1.0) == pytest.approx(np.sqrt(20))
+    signed = lsw_global_sensitivity(tabular(40), ones, f_max=1.0, f_min=-2.0)
+    assert signed == pytest.approx(return_spread(-2.0, 1.0)[0] * np.sqrt(40))
+    assert lsl_global_sensitivity(tabular(40), ones, 6.0, f_max=1.0) == pytest.approx(
+        np.sqrt(40) / 4
+    )
+
+
+@given(features, seeds)
+def test_lsw_is_never_above_the_norm_bound(name, seed):
+    phi, w = FEATURES[name], np.random.default_rng(seed).random(N) + 0.01
+    norm_bound = pseudo_inverse_norm(phi, w) * np.sqrt(w.sum())
+    assert lsw_global_sensitivity(phi, w, f_max=1.0) <= norm_bound * (1 + 1e-12)
+
+
+def test_a_state_without_weight_adds_nothing():
+    w = np.array([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="rank 5"):
+        lsw_global_sensitivity(tabular(6), w, f_max=1.0)
+    most = lsw_global_sensitivity(tabular(6), w, f_max=1.0, allow_rank_deficient=True)
+    assert most == pytest.approx(np.sqrt(5))
+
+
+def test_the_bounds_have_the_same_function():
+    assert lsl_privacy.lsl_global_sensitivity is lsl_global_sensitivity
+
+
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        (lambda: lsw_global_sensitivity(tabular(2), [1.0], f_max=1.0), "one entry per state"),
+        (lambda: lsw_global_sensitivity(tabular(2), [1, 1], f_max=0.0), "f_max must be positive"),
+        (lambda: lsw_global_sensitivity(tabular(2), [1, -1], f_max=1.0), "negative"),
+        (lambda: lsw_global_sensitivity(tabular(2), [1, 1], f_max=1.0, f_min=1), "below f_max"),
+        (lambda: lsl_global_sensitivity([[1.0, 1.0]], [1.0], 1.0, f_max=1.0), "one parameter"),
+        (lambda: lsl_global_sensitivity([[1.0], [2.0]], [1, 1], 1.0, f_max=1.0), "one positive"),
+        (lambda: lsl_sensitivity_bound(tabular(1), [1.0], 0.0, 3, f_max=1.0), "ridge"),
+        (lambda: lsl_sensitivity_bound(tabular(1), [2.0], 1.0, 3, f_max=1.0), "at most 1"),
+        (lambda: lsl_sensitivity_bound(tabular(1), [1.0], 1.0, 0, f_max=1.0), "n_trajectories"),
+    ],
+)
+def test_bad_input_is_refused_with_a_reason(bad, match):
+    with pytest.raises(ValueError, match=match):
+        bad()
