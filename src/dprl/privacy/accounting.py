@@ -420,7 +420,7 @@ def _grid(mu: float, q: float, step: float, top: int) -> tuple[FloatArray, float
     p and q the densities of P* and Q*; here p - e^{l_i} q = q e^{t_i} (e^{t - t_i} - 1) phi, so
     that nothing cancels. The mass at -l is e^{-l} times that at l, for the pair is symmetric.
     """
-    losses: FloatArray = step * np.arange(top + 1)
+    losses = np.linspace(0.0, step * top, top + 1)
     edges = _tilt(losses, q)
     cell, t, weight = _panels(edges, mu)
     z = mu / 2 + t / mu
