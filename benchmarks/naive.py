@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from dprl.evaluation import lsl, lsw
 from dprl.mdp import Chain
+from dprl.private_evaluation import dp_lsl_diagnostics, dp_lsw_diagnostics
+from dprl.trajectories import FirstVisitReturns
 
 Step = tuple[int, int, float]
 
@@ -113,3 +118,31 @@ def expected_smooth_term(m: int, p: float, beta: float) -> float:
     n = np.arange(m + 1)
     term = np.maximum(np.maximum(n, 1) ** -2.0, np.exp(-beta * np.maximum(n - 1, 0)))
     return float(stats.binom.pmf(n, m, p) @ term)
+
+
+def subsample_and_average(
+    data: FirstVisitReturns,
+    index_sets: Iterable[np.ndarray],
+    features: np.ndarray,
+    weights: np.ndarray,
+    *,
+    f_max: float,
+    epsilon: float,
+    delta: float,
+    ridge: float | None,
+) -> tuple[np.ndarray, float]:
+    """Algorithm 3 with one base run for each sub-sample: the average and its noise."""
+    total, variance, m = 0.0, 0.0, 0
+    promise: dict[str, Any] = {"f_max": f_max, "epsilon": epsilon, "delta": delta}
+    for index in index_sets:
+        one = FirstVisitReturns(data.returns[index], data.visited[index]).statistics((0, f_max))
+        if ridge is None:
+            total = total + lsw(one, features, weights)
+            noise = dp_lsw_diagnostics(one.counts, features, weights, **promise).sigma
+        else:
+            total = total + lsl(one, features, weights, ridge)
+            task = (one.counts, len(index), features, weights, ridge)
+            noise = dp_lsl_diagnostics(*task, **promise).sigma
+        variance += float(noise) ** 2
+        m += 1
+    return np.asarray(total / m), float(np.sqrt(variance) / m)

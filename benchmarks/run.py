@@ -33,7 +33,13 @@ from dprl.bandits import bernoulli_arms, thompson_sampling
 from dprl.bounds.lsw_utility import expected_smooth_term
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing
-from dprl.private_evaluation import lsl_smooth_bound, lsw_smooth_bound
+from dprl.private_evaluation import (
+    base_promise,
+    draw_subsamples,
+    lsl_smooth_bound,
+    lsw_smooth_bound,
+    subsample_and_average_diagnostics,
+)
 from dprl.trajectories import (
     Batch,
     chain_first_visit_returns,
@@ -238,6 +244,42 @@ def bandits(repeats: int) -> list[Row]:
     ]
 
 
+def averages_of_sub_samples(repeats: int, largest: int) -> list[Row]:
+    """(g) all sub-samples at once, against one base run for each: times and peak memory."""
+    n, rows = 10**largest, []
+    data = chain_first_visit_returns(Chain(start="uniform"), n, fresh())
+    task = (np.eye(40), np.ones(40))
+    for m, k in ((1024, 32), (64, n // 3)):
+        base = base_promise(0.1, 0.1, n, m, k)
+        promise = {"f_max": 1.0, "epsilon": base.epsilon, "delta": base.delta}
+        for name, ridge in (("DP-LSW", None), ("DP-LSL", 10.0)):
+
+            def fast(m: int = m, k: int = k, ridge: float | None = ridge) -> Any:
+                sizes = {"subsamples": m, "size": k, "ridge": ridge, "f_max": 1.0}
+                whole = {"epsilon": 0.1, "delta": 0.1, "rng": fresh()}
+                return subsample_and_average_diagnostics(data, *task, **sizes, **whole)
+
+            def slow(
+                index_sets: Any = None,
+                m: int = m,
+                k: int = k,
+                ridge: float | None = ridge,
+                promise: dict[str, float] = promise,
+            ) -> Any:
+                rng = fresh()
+                drawn = (rng.choice(n, k, replace=False, shuffle=False) for _ in range(m))
+                sets = drawn if index_sets is None else index_sets
+                return naive.subsample_and_average(data, sets, *task, ridge=ridge, **promise)
+
+            mean, noise = slow(draw_subsamples(n, m, k, fresh()))
+            np.testing.assert_allclose(fast().mean, mean, rtol=1e-9)
+            np.testing.assert_allclose(fast().noise, noise, rtol=1e-9)
+            subject = f"{m} sub-samples of {k}, n = {n:.0e}, {name}"
+            reference = f"one base run each, peak {peak_mib(slow):.0f} MiB"
+            rows.append(measure(subject, fast, repeats, reference, slow))
+    return rows
+
+
 def report(rows: list[Row]) -> str:
     """The table; a subject faster than its reference reads '12.3x faster'."""
     lines = []
@@ -272,6 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
         *smooth_bounds(repeats, psi_e),
         *exact_expectations(repeats, psi_e),
         *bandits(repeats),
+        *averages_of_sub_samples(min(repeats, 3), 4 if options.quick else 5),
     ]
     print(report(rows))
     if options.output is not None:

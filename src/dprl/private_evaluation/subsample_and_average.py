@@ -256,7 +256,7 @@ class _Table:
         place = np.zeros((self.n_states, words))
         place[state, state // digits] = np.exp2(self.shifts[state % digits])
         self.rows = np.empty((n, self.n_states + words))
-        at_once = max(_CELLS // self.n_states, 1)
+        at_once = max(_SLICE // self.n_states, 1)
         for begin in range(0, n, at_once):
             part = slice(begin, begin + at_once)
             visited = data.visited[part].astype(np.float64)
