@@ -1,0 +1,918 @@
+r"""Utility of sub-sample-and-average for linear queries (thesis, sections 4.3 to 4.7).
+
+A linear query is a mean, A_n(x) = (1/n) sum_i a(x_i) with values in R^d. Write ::
+
+    Delta = sup ||a(x) - a(x')||,      V = E ||a(x) - E a(x)||^2 = Tr Sigma - ||mu||^2,
+
+so that GS_2^(n)(A) = Delta/n. Utility is a mean squared error: the smaller the better. Two
+mechanisms are compared, both (eps, delta)-private for neighbours that replace one record:
+
+* the *plain* one releases A_n(x) + N(0, sigma^2 I), UT = d sigma^2;
+* *sub-sample-and-average* averages m releases A_k + N(0, sigma_k^2 I), each on its own k of the
+  n records. With s^2 = sigma_k^2/m its utility is (theorem 4.14, linear case)
+
+      UT = d s^2 + (1/m) (1/k - 1/n) V.                                               (1)
+
+Let T = n B/(m k), B binomial with m trials of probability k/n: the part of the influence of one
+record that is left after sub-sampling. E T = 1, and
+
+    w = Var T = (n/k - 1)/m,    so that the second term of (1) is w V/n.              (2)
+
+**Printed calibration.** s^2 from theorem 4.7 at the base guarantee (4.9)-(4.10).
+
+**Any calibration.** Let mu be the signal of the least noise of the plain mechanism: its profile
+delta_G(eps; mu) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) equals delta, so that analytic
+sigma = Delta/(n mu). Put b = eps/mu - mu/2 and c = eps/mu + mu/2; then mu - c = -b. If the
+averages are (eps, delta)-private with u = Delta/(n s), the half line beyond c s, on the data
+sets (a, ..., a) and (a', a, ..., a), gives
+
+    E Phi(T u - c) <= delta + e^eps Phi(-c) = Phi(-b).                                (3)
+
+Everything about "any calibration" below follows from (3), with a minorant of Phi(. - c):
+
+* the tangent at mu lies below Phi(. - c) on [0, n mu/k] if k >= q_0 n
+  (:func:`safe_fraction`): then u <= mu, there is no less noise than in the plain mechanism;
+* the parabola Phi(-b) + phi(b)(y - mu) - kappa (y - mu)^2 lies below Phi(y - c) everywhere,
+  with kappa = phi(1)/2, or phi(b)^2/(4 (2 Phi(b) - 1)) where b > 0 and this is less. With
+  r = mu/u < 1 and g = phi(b)/(kappa mu) it gives
+
+      w >= (1 - r)((g + 1) r - 1),                                                    (4)
+
+  and, as noise may always be added, (4) also holds at every larger r < 1. So total utility is
+  at least that of the plain mechanism as soon as (:func:`total_threshold`)
+
+      n V/(d Delta^2) >= 4 (g + 1)/(mu g)^2.                                          (5)
+
+Sizes and privacy parameters broadcast where nothing else is said. Sizes are integers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import optimize, special, stats
+
+from dprl import _validation as check
+from dprl._validation import FloatArray
+from dprl.privacy.accounting import averaged_gaussian_mu, subsampled_gaussian_mu
+from dprl.privacy.subsampling import base_guarantee_printed
+from dprl.private_evaluation.subsampling_rule import equation_4_31
+
+#: Theorem 4.7 is stated for eps < 1 and holds up to here: with c^2 = 2 ln(1.25/delta) and
+#: z = c - eps/(2c) >= 0, delta_G <= Phi(-z) <= e^{eps/2 - c^2/2}/2 = delta e^{eps/2}/2.5.
+LARGEST_CLASSICAL_EPSILON = 2 * math.log(2.5)
+
+#: phi(1): the second derivative of Phi is nowhere below minus this.
+_STEEPEST = math.exp(-0.5) / math.sqrt(2 * math.pi)
+
+
+# -- the plain mechanism: theorem 4.9 -----------------------------------------------------
+
+
+def theorem_4_9_printed(
+    n: ArrayLike,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+    *,
+    sensitivity: float = 1.0,
+    dimension: int = 1,
+) -> FloatArray:
+    """Theorem 4.9 as printed: 2 ln(1.25/delta) ln(1/delta) d Delta^2 / (n^2 eps^2).
+
+    The last display of its proof. The logarithm is there twice: theorem 4.7 has the variance
+    2 ln(1.25/delta) GS^2/eps^2, which the printed C ln(1/delta) GS^2/eps^2 with
+    C = 2 ln(1.25/delta) exceeds by ln(1/delta); for delta > 1/e it falls below, and close to
+    delta = 1 it is too small to be private.
+
+    Parameters
+    ----------
+    n : array_like
+        Records, integers >= 1.
+    epsilon, delta : array_like
+        In (0, 2 ln 2.5] and (0, 1), where theorem 4.7 holds; it is stated for epsilon < 1.
+    sensitivity : float
+        Delta = GS_2^(1)(A) > 0.
+    dimension : int
+        d >= 1.
+
+    Returns
+    -------
+    ndarray
+        d times the variance of the noise.
+
+    Examples
+    --------
+    >>> float(theorem_4_9_printed(100, 0.5, 0.1).round(6))
+    0.004653
+    """
+    e, d = _classical_range(epsilon, delta)
+    corrected = theorem_4_9_corrected(n, e, d, sensitivity=sensitivity, dimension=dimension)
+    out: FloatArray = np.asarray(-np.log(d) * corrected)
+    return out
+
+
+def theorem_4_9_corrected(
+    n: ArrayLike,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+    *,
+    sensitivity: float = 1.0,
+    dimension: int = 1,
+) -> FloatArray:
+    """Theorem 4.9 corrected: 2 ln(1.25/delta) d Delta^2 / (n^2 eps^2).
+
+    The utility of the Gaussian mechanism of theorem 4.7, an identity. The mechanism is
+    (eps, delta)-private for neighbours that replace one record.
+
+    Parameters as :func:`theorem_4_9_printed`.
+
+    Examples
+    --------
+    >>> float(theorem_4_9_corrected(100, 0.5, 0.1).round(6))
+    0.002021
+    """
+    records, (e, d) = _sizes("n", n), _classical_range(epsilon, delta)
+    scale = _dimension(dimension) * check.positive("sensitivity", sensitivity) ** 2
+    out: FloatArray = np.asarray(2 * np.log(1.25 / d) * scale / (records * e) ** 2)
+    return out
+
+
+# -- sampling error: section 4.5 ----------------------------------------------------------
+
+
+def section_4_5_avss_squared(n: ArrayLike, k: ArrayLike, variance: ArrayLike) -> FloatArray:
+    """Section 4.5: AVSS_2^2 = (1/k - 1/n) V, for a linear query. An identity.
+
+    Parameters
+    ----------
+    n, k : array_like
+        Records and size of a sub-sample, integers, 1 <= k <= n.
+    variance : array_like
+        V = Tr Sigma - ||mu||^2 >= 0, in the thesis's notation Sigma = E a a^T, mu = E a.
+
+    Returns
+    -------
+    ndarray
+        E ||A(x) - A(x~)||^2.
+
+    Examples
+    --------
+    >>> float(section_4_5_avss_squared(20, 5, 0.25).round(12))
+    0.0375
+    """
+    records, size = _records(n, k)
+    v = check.finite_array("variance", variance)
+    if (v < 0).any():
+        raise ValueError(f"variance must not be negative, got {v.min()}")
+    out: FloatArray = np.asarray((records - size) / (size * records) * v)
+    return out
+
+
+def equation_4_21_printed(m: ArrayLike, k: ArrayLike) -> FloatArray:
+    """Equation (4.21) as printed, for the size of AVSS: 1/(k m).
+
+    AVSS does not depend on m. The equation's own left side is (1/m) AVSS^2/V.
+
+    Examples
+    --------
+    >>> float(equation_4_21_printed(4, 5))
+    0.05
+    """
+    out: FloatArray = np.asarray(1 / (_sizes("m", m) * _sizes("k", k)))
+    return out
+
+
+def equation_4_21_corrected(n: ArrayLike, k: ArrayLike, variance: ArrayLike) -> FloatArray:
+    """Equation (4.21) corrected: AVSS = sqrt((1/k - 1/n) V), which is 0 for k = n.
+
+    Parameters as :func:`section_4_5_avss_squared`.
+
+    Examples
+    --------
+    >>> float(equation_4_21_corrected(20, 20, 0.25))
+    0.0
+    """
+    out: FloatArray = np.sqrt(section_4_5_avss_squared(n, k, variance))
+    return out
+
+
+# -- sub-sample-and-average: corollary 4.15 -----------------------------------------------
+
+
+def corollary_4_15_printed(
+    n: ArrayLike,
+    m: ArrayLike,
+    k: ArrayLike,
+    base_epsilon: ArrayLike,
+    base_delta: ArrayLike,
+    variance: ArrayLike,
+    *,
+    sensitivity: float = 1.0,
+    dimension: int = 1,
+) -> FloatArray:
+    """Corollary 4.15 as printed: the double logarithm of theorem 4.9 over m, plus AVSS^2/m.
+
+    Parameters
+    ----------
+    n, m, k : array_like
+        Records, sub-samples, size of a sub-sample; integers, m >= 1, 1 <= k <= n.
+    base_epsilon, base_delta : array_like
+        Guarantee of the base mechanism, in (0, 2 ln 2.5] and (0, 1). NaN gives NaN.
+    variance : array_like
+        V >= 0.
+    sensitivity, dimension
+        As in :func:`theorem_4_9_printed`.
+
+    Returns
+    -------
+    ndarray
+        What the thesis gives as the utility.
+
+    Examples
+    --------
+    >>> float(corollary_4_15_printed(100, 4, 50, 0.5, 0.1, 0.25).round(6))
+    0.005278
+    """
+    sampling = section_4_5_avss_squared(n, k, variance)
+    noise = theorem_4_9_printed(
+        k, base_epsilon, base_delta, sensitivity=sensitivity, dimension=dimension
+    )
+    out: FloatArray = np.asarray((noise + sampling) / _sizes("m", m))
+    return out
+
+
+def corollary_4_15_corrected(
+    n: ArrayLike,
+    m: ArrayLike,
+    k: ArrayLike,
+    base_epsilon: ArrayLike,
+    base_delta: ArrayLike,
+    variance: ArrayLike,
+    *,
+    sensitivity: float = 1.0,
+    dimension: int = 1,
+) -> FloatArray:
+    """Corollary 4.15 corrected: equation (1) with the noise of theorem 4.7. An identity.
+
+    UT = 2 ln(1.25/delta~) d Delta^2/(m k^2 eps~^2) + (1/m)(1/k - 1/n) V. What the mechanism
+    promises is another matter: see :mod:`dprl.privacy.subsampling`.
+
+    Parameters as :func:`corollary_4_15_printed`.
+
+    Examples
+    --------
+    >>> float(corollary_4_15_corrected(100, 4, 50, 0.5, 0.1, 0.25).round(6))
+    0.002646
+    """
+    sampling = section_4_5_avss_squared(n, k, variance)
+    noise = theorem_4_9_corrected(
+        k, base_epsilon, base_delta, sensitivity=sensitivity, dimension=dimension
+    )
+    out: FloatArray = np.asarray((noise + sampling) / _sizes("m", m))
+    return out
+
+
+# -- theorem 4.16 -------------------------------------------------------------------------
+
+
+def theorem_4_16_ratio(
+    n: ArrayLike,
+    m: ArrayLike,
+    k: ArrayLike,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+    slack: ArrayLike | None = None,
+    *,
+    logarithms: Literal["once", "twice"] = "once",
+) -> FloatArray:
+    """Noise of sub-sample-and-average over noise of the plain mechanism, printed calibration.
+
+    The first term of corollary 4.15 at the base guarantee (4.9)-(4.10), over theorem 4.9 at
+    (epsilon, delta): both noises by theorem 4.7. Theorem 4.16 says that it tends to 0 if
+    k, m -> infinity and m k^2 grows faster than n^2 ln(mk/n); in truth it tends to infinity,
+    see :func:`theorem_4_16_lower_bound`.
+
+    Parameters
+    ----------
+    n, m, k : array_like
+        Integers, m >= 1, 1 <= k <= n.
+    epsilon, delta : array_like
+        Promise of both mechanisms, as in :func:`theorem_4_9_printed`.
+    slack : array_like, optional
+        delta' in (0, delta), by default delta/2.
+    logarithms : {"once", "twice"}
+        Theorem 4.9 as corrected, or as printed.
+
+    Returns
+    -------
+    ndarray
+        NaN where :func:`printed_base` is.
+
+    Examples
+    --------
+    >>> float(theorem_4_16_ratio(10_000, 10**6, 5_000, 0.9, 1e-5).round(1))
+    212.7
+    """
+    if logarithms not in ("once", "twice"):
+        raise ValueError(f"logarithms must be 'once' or 'twice', got {logarithms!r}")
+    single = logarithms == "once"
+    over = corollary_4_15_corrected if single else corollary_4_15_printed
+    under = theorem_4_9_corrected if single else theorem_4_9_printed
+    base_epsilon, base_delta = printed_base(n, m, k, epsilon, delta, slack)
+    ratio = over(n, m, k, base_epsilon, base_delta, 0.0) / under(n, epsilon, delta)
+    out: FloatArray = np.asarray(ratio)
+    return out
+
+
+def theorem_4_16_lower_bound(
+    n: ArrayLike,
+    m: ArrayLike,
+    k: ArrayLike,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+    slack: ArrayLike | None = None,
+) -> FloatArray:
+    """A lower bound on :func:`theorem_4_16_ratio`: 8 ln(1/delta') ln(1.25/delta~)/ln(1.25/delta).
+
+    Because eps~ of (4.9) is at most x = n eps/(k sqrt(8 m ln(1/delta'))), so that
+    m k^2 eps~^2 <= n^2 eps^2/(8 ln(1/delta')). It exceeds 1 for all sizes if delta' <= delta
+    and delta <= 3/4, for the default delta' = delta/2 at every delta. And it diverges under the
+    hypotheses of theorem 4.16, because delta~ <= n delta/(m k) tends to 0.
+
+    Parameters as :func:`theorem_4_16_ratio`; NaN in the same places.
+
+    Examples
+    --------
+    >>> float(theorem_4_16_lower_bound(10_000, 10**6, 5_000, 0.9, 1e-5).round(1))
+    212.6
+    """
+    _, base_delta = printed_base(n, m, k, epsilon, delta, slack)
+    d = np.asarray(delta, dtype=np.float64)
+    prime = d / 2 if slack is None else np.asarray(slack, dtype=np.float64)
+    out: FloatArray = np.asarray(-8 * np.log(prime) * np.log(1.25 / base_delta) / np.log(1.25 / d))
+    return out
+
+
+def section_4_6_expression(
+    m: ArrayLike, k: ArrayLike, base_epsilon: ArrayLike, base_delta: ArrayLike
+) -> FloatArray:
+    """The expression that sections 4.6 and 4.7 estimate: ln(1/delta~)/(m k^2 eps~^2).
+
+    Parameters
+    ----------
+    m, k : array_like
+        Integers >= 1.
+    base_epsilon, base_delta : array_like
+        Guarantee of the base mechanism, in (0, 2 ln 2.5] and (0, 1).
+
+    Examples
+    --------
+    >>> float(section_4_6_expression(4, 5, 0.5, 0.1).round(5))
+    0.0921
+    """
+    e, d = _classical_range(base_epsilon, base_delta)
+    out: FloatArray = np.asarray(-np.log(d) / (_sizes("m", m) * (_sizes("k", k) * e) ** 2))
+    return out
+
+
+def printed_base(
+    n: ArrayLike,
+    m: ArrayLike,
+    k: ArrayLike,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+    slack: ArrayLike | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Base guarantee (4.9)-(4.10) where theorem 4.7 can make use of it, NaN elsewhere.
+
+    Parameters as :func:`theorem_4_16_ratio`, but epsilon may be larger.
+
+    Returns
+    -------
+    (ndarray, ndarray)
+        eps~ in (0, 2 ln 2.5] and delta~ in (0, 1). NaN where eps* > 4 ln(1/delta'), where the
+        base delta would be 1 or more, or the base epsilon more than 2 ln 2.5.
+
+    Examples
+    --------
+    >>> e, d = printed_base(10_000, [16, 1], [2_500, 10], 1.0, 1e-5)
+    >>> e.round(4).tolist(), (d * 1e6).round(3).tolist()
+    ([0.0886, nan], [1.144, nan])
+    """
+    e, d = base_guarantee_printed(epsilon, delta, n, m, k, slack, refused="nan")
+    e, d = np.asarray(e), np.asarray(d)
+    usable = e <= LARGEST_CLASSICAL_EPSILON  # false for NaN
+    return np.where(usable, e, np.nan), np.where(usable, d, np.nan)
+
+
+# -- theorem 4.17 -------------------------------------------------------------------------
+
+
+def theorem_4_17_printed(n: int, m: ArrayLike, k: ArrayLike, epsilon: float) -> FloatArray:
+    """Theorem 4.17, equation (4.31) as printed: ln(mk/n)/(m k^2 eps^2) + 1/(k m^2).
+
+    An order of magnitude. Its second term divides by m once too often. Read as a function to
+    minimise, it is negative where m k < n: for eps <= 1 and n >= 8 its least value is
+    1 - ln(n)/eps^2, at m = k = 1.
+
+    Parameters
+    ----------
+    n : int
+        >= 1.
+    m, k : array_like
+        Integers, m >= 1, 1 <= k <= n; they broadcast.
+    epsilon : float
+        > 0.
+
+    Returns
+    -------
+    ndarray
+
+    Examples
+    --------
+    >>> float(theorem_4_17_printed(10_000, 1, 1, 0.1).round(1))
+    -920.0
+    """
+    _, size = _records(n, k)
+    return equation_4_31(n, _sizes("m", m), size, epsilon)
+
+
+def theorem_4_17_corrected(
+    n: int, m: ArrayLike, k: ArrayLike, epsilon: float, variance: float
+) -> FloatArray:
+    """Theorem 4.17 corrected: ln(mk/n)/(m k^2 eps^2) + (1/m)(1/k - 1/n) V.
+
+    The order of the utility under the printed calibration, for fixed eps, delta, delta' and V,
+    if k, m -> infinity with m k^2 of the order n^2. The second term is exact.
+
+    Parameters as :func:`theorem_4_17_printed`, and V >= 0.
+
+    Examples
+    --------
+    >>> rate = theorem_4_17_corrected(10**6, 10**4, 10**4, 1.0, 0.25)
+    >>> bool(rate > 400 * theorem_4_17_printed(10**6, 10**4, 10**4, 1.0))
+    True
+    """
+    count = _sizes("m", m)
+    second = section_4_5_avss_squared(n, k, variance) / count
+    misprint = equation_4_21_printed(m, k) / count  # 1/(k m^2)
+    out: FloatArray = np.asarray(theorem_4_17_printed(n, m, k, epsilon) + (second - misprint))
+    return out
+
+
+# -- every calibration: lower bounds ------------------------------------------------------
+
+
+def least_noise_signal(epsilon: float, delta: float) -> float:
+    """mu: sensitivity over standard deviation of the analytic Gaussian mechanism.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        The mu with Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) = delta, to twelve digits.
+
+    Examples
+    --------
+    >>> round(1 / least_noise_signal(0.1, 0.1), 4)  # standard deviation at sensitivity 1
+    2.8469
+    """
+    return _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta)).mu
+
+
+def half_line_delta(
+    epsilon: ArrayLike, signal: ArrayLike, cut: ArrayLike, m: int, fraction: float
+) -> FloatArray:
+    """Equation (3) at any cut: E Phi(T u - c) - e^eps Phi(-c), a lower bound on delta(eps).
+
+    For one half line and the data sets (a, ..., a) and (a', a, ..., a) with a and a' as far
+    apart as possible; :func:`~dprl.privacy.accounting.averaged_gaussian_delta` is the largest
+    value over all events.
+
+    Parameters
+    ----------
+    epsilon, signal, cut : array_like
+        eps >= 0, u = Delta/(n s) >= 0 and c; they broadcast.
+    m : int
+        Sub-samples.
+    fraction : float
+        k/n in (0, 1].
+
+    Returns
+    -------
+    ndarray
+
+    Notes
+    -----
+    A sum over B of O(sqrt(m)) terms; what is left out is below 1e-14.
+
+    Examples
+    --------
+    >>> float(half_line_delta(0.1, 0.351257, 0.460319, m=9, fraction=1.0).round(6))
+    0.1
+    """
+    e, u, c = (
+        check.finite_array(name, x)
+        for name, x in (("epsilon", epsilon), ("signal", signal), ("cut", cut))
+    )
+    if (e < 0).any() or (u < 0).any():
+        raise ValueError("epsilon and signal must not be negative")
+    count, q = check.whole("m", m), _fraction(fraction)
+    spread = 8 * math.sqrt(count * q * (1 - q)) + 40  # Bernstein: below 1e-14 outside
+    low, high = max(0, int(count * q - spread)), min(count, int(count * q + spread) + 1)
+    b = np.arange(low, high + 1, dtype=np.float64)
+    mass = stats.binom.pmf(b, count, q)
+    influence = b / (count * q)
+    hit = special.ndtr(u[..., None] * influence - c[..., None]) @ mass
+    out: FloatArray = np.asarray(hit - np.exp(e + special.log_ndtr(-c)))
+    return out
+
+
+def noise_lower_bound(
+    n: ArrayLike,
+    m: ArrayLike,
+    k: ArrayLike,
+    epsilon: float,
+    delta: float,
+    *,
+    tail: float | None = None,
+) -> FloatArray:
+    r"""By Chernoff's bound: least noise variance of sub-sample-and-average over the plain one's.
+
+    For every eta in (0, 1), s >= (1 - eta) Delta/(n mu(eps, delta + e^{-eta^2 m k/(2n)})), where
+    mu(eps, .) is :func:`least_noise_signal`. As m k/n grows the bound tends to 1. Valid for all
+    data-independent Gaussian noise with which the released average is (eps, delta)-private.
+
+    Parameters
+    ----------
+    n, m, k : array_like
+        Integers, m >= 1, 1 <= k <= n.
+    epsilon, delta : float
+        The promise: epsilon > 0, delta in (0, 1).
+    tail : float, optional
+        e^{-eta^2 mk/(2n)}, any number with delta + tail < 1; by default the lesser of delta/10
+        and (1 - delta)/2.
+
+    Returns
+    -------
+    ndarray
+        In [0, 1]; 0 where mk/n is too small for this tail.
+
+    Examples
+    --------
+    >>> noise_lower_bound(10_000, [10**3, 10**5, 10**7], 5_000, 1.0, 1e-5).round(3).tolist()
+    [0.578, 0.943, 0.984]
+    """
+    plain = _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta))
+    lost = min(delta / 10, (1 - delta) / 2) if tail is None else check.positive("tail", tail)
+    if delta + lost >= 1:
+        raise ValueError(f"delta + tail must be less than 1, got {delta} + {tail}")
+    (records, size), count = _records(n, k), _sizes("m", m)
+    eta = np.sqrt(-2 * math.log(lost) * records / (count * size))
+    weaker = _plain(float(epsilon), delta + lost).mu
+    out: FloatArray = np.asarray((np.maximum(1 - eta, 0.0) * plain.mu / weaker) ** 2)
+    return out
+
+
+def noise_lower_bound_sharper(
+    n: ArrayLike, m: ArrayLike, k: ArrayLike, epsilon: float, delta: float
+) -> FloatArray:
+    """By (4) and the tangent: least noise variance of sub-sample-and-average over the plain one's.
+
+    1 where k >= q_0 n; elsewhere r^2, r the larger root of w = (1 - r)((g + 1) r - 1), and 0 if
+    there is none. 1 - r is about w/g, and w = (n/k - 1)/m. Valid for all data-independent
+    Gaussian noise with which the released average is (eps, delta)-private.
+
+    Parameters as :func:`noise_lower_bound`.
+
+    Examples
+    --------
+    >>> noise_lower_bound_sharper(10**6, [1, 10**3], [200, 100], 1.0, 1e-5).round(4).tolist()
+    [1.0, 0.9992]
+    """
+    plain = _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta))
+    (records, size), count = _records(n, k), _sizes("m", m)
+    w = (records / size - 1) / count  # (2)
+    g = plain.steepness
+    inside = g**2 - 4 * (g + 1) * w
+    root = ((g + 2) + np.sqrt(np.maximum(inside, 0.0))) / (2 * (g + 1))
+    squared = np.where(inside >= 0, np.minimum(root, 1.0) ** 2, 0.0)
+    out: FloatArray = np.where(size >= safe_fraction(epsilon, delta) * records, 1.0, squared)
+    return out
+
+
+def safe_fraction(epsilon: float, delta: float) -> float:
+    """q_0: for k >= q_0 n, sub-sampling never allows less noise than the plain mechanism has.
+
+    Whatever m and the accounting, for data-independent Gaussian noise. With z_0 > 0 the solution
+    of Phi(z - b) - Phi(-b) = phi(b) z it is q_0 = mu/(mu + z_0), somewhat above delta: for small
+    delta about mu phi(b). It is 1 where eps <= mu^2/2: there a sub-sample of any size k < n
+    allows less noise, if only a little.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        In (0, 1].
+
+    Examples
+    --------
+    >>> round(safe_fraction(1.0, 1e-5), 6), safe_fraction(0.01, 0.1)
+    (0.000166, 1.0)
+    """
+    return _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta)).safe
+
+
+def total_threshold(epsilon: float, delta: float) -> float:
+    """N_0, right side of (5): total utility is never better if n V/(d Delta^2) >= N_0.
+
+    Whatever m, k and the accounting, for data-independent Gaussian noise, in comparison with the
+    analytic Gaussian mechanism.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        > 0.
+
+    Examples
+    --------
+    >>> round(total_threshold(1.0, 1e-5), 4), round(total_threshold(0.1, 0.1), 2)
+    (0.0023, 3.85)
+    """
+    plain = _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta))
+    g = plain.steepness
+    return float(4 * (g + 1) / (plain.mu * g) ** 2)
+
+
+def name_and_shame_threshold(epsilon: float, delta: float) -> float:
+    """delta/((1 - delta) mu^2): below it, publishing delta n records outright is better.
+
+    One sub-sample of k = delta n records (if that is an integer) without any noise is
+    (0, delta)-private. Its utility is (1/k - 1/n) V, less than that of the analytic Gaussian
+    mechanism if and only if n V/(d Delta^2) is less than this. So :func:`total_threshold` cannot
+    be lowered further.
+
+    Parameters as :func:`total_threshold`.
+
+    Examples
+    --------
+    >>> round(name_and_shame_threshold(0.1, 0.1), 2)
+    0.9
+    """
+    mu = least_noise_signal(epsilon, delta)
+    return delta / ((1 - delta) * mu**2)
+
+
+def gdp_inflation(mu: ArrayLike) -> FloatArray:
+    r"""R(mu) = 2 (e^{mu^2} Phi(3 mu/2) + 3 Phi(-mu/2) - 2)/mu^2: the price of composition.
+
+    Let m -> infinity with k sqrt(m)/n -> c > 0 and mu = Delta/(k sigma_k), signal over noise of
+    one base release, fixed. If all m outputs are accounted for, they tend to Gaussian
+    differential privacy of parameter c mu sqrt(R(mu)) (Dong, Roth and Su 2022). A plain
+    mechanism with the same parameter has R(mu) times less noise variance than the average.
+    R increases from R(0) = 1.
+
+    Parameters
+    ----------
+    mu : array_like
+        > 0.
+
+    Returns
+    -------
+    ndarray
+
+    Notes
+    -----
+    With F the bracket, F(0) = 0 and F'(mu) = 2 mu e^{mu^2} Phi(3 mu/2): R is a mean of
+    2 e^{t^2} Phi(3t/2) over 0 < t < mu, which is how it is computed for small mu.
+
+    Examples
+    --------
+    >>> gdp_inflation([0.1, 0.5, 1.0]).round(3).tolist()
+    [1.085, 1.575, 2.925]
+    """
+    size = check.finite_array("mu", mu)
+    if (size <= 0).any():
+        raise ValueError(f"mu must be positive, got {size.min()}")
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    share = (1 + nodes) / 2  # of mu
+    t = np.minimum(size, 1.0)[..., None] * share
+    small = (2 * share * np.exp(t**2) * special.ndtr(1.5 * t)) @ weights
+    with np.errstate(over="ignore"):
+        bracket = np.exp(size**2) * special.ndtr(1.5 * size) + 3 * special.ndtr(-size / 2) - 2
+    out: FloatArray = np.where(size < 1, small, 2 * bracket / size**2)
+    return out
+
+
+# -- ratio of utilities -------------------------------------------------------------------
+
+
+class UtilityRatio(NamedTuple):
+    """Utility of sub-sample-and-average over that of the plain mechanism.
+
+    Attributes
+    ----------
+    total : ndarray
+        noise + sampling.
+    noise : ndarray
+        Ratio of the two noise variances.
+    sampling : ndarray
+        The sampling error (1/m)(1/k - 1/n) V over the utility of the plain mechanism.
+    """
+
+    total: FloatArray
+    noise: FloatArray
+    sampling: FloatArray
+
+
+def utility_ratio(
+    n: ArrayLike,
+    m: ArrayLike,
+    k: ArrayLike,
+    epsilon: float,
+    delta: float,
+    *,
+    calibration: Literal["printed", "tight", "average"],
+    variance: float,
+    sensitivity: float = 1.0,
+    dimension: int = 1,
+) -> UtilityRatio:
+    """How much worse sub-sample-and-average is, with one of three calibrations of its noise.
+
+    =========== ========================================================= ==================
+    calibration noise of the m base releases                              plain mechanism
+    =========== ========================================================= ==================
+    printed     theorem 4.7 at (4.9)-(4.10), delta' = delta/2             theorem 4.7
+    tight       :func:`~dprl.privacy.accounting.subsampled_gaussian_mu`   analytic Gaussian
+    average     :func:`~dprl.privacy.accounting.averaged_gaussian_mu`     analytic Gaussian
+    =========== ========================================================= ==================
+
+    The first two are (epsilon, delta)-private for neighbours that replace one record. The third
+    is a lower bound: with less noise no accounting of any kind can certify the average.
+
+    Parameters
+    ----------
+    n, m, k : array_like
+        Integers, m >= 1, 1 <= k <= n; they broadcast.
+    epsilon, delta : float
+        The promise: epsilon > 0, for "printed" at most 2 ln 2.5, and delta in (0, 1).
+    calibration : {"printed", "tight", "average"}
+    variance : float
+        V >= 0, total variance of a(x). At most Delta^2/4 if d = 1.
+    sensitivity, dimension
+        Delta > 0 and d >= 1.
+
+    Returns
+    -------
+    UtilityRatio
+        NaN where the printed calibration is not defined, see :func:`printed_base`. Noise 0 where
+        even bare sub-samples are (0, delta)-private.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        As :func:`~dprl.privacy.accounting.subsampled_gaussian_mu`.
+
+    Notes
+    -----
+    "tight" costs about half a second for each pair (k/n, m), "average" a hundredth; answers are
+    kept.
+
+    Examples
+    --------
+    >>> found = utility_ratio(10_000, 4, 5_000, 0.5, 1e-5, calibration="tight", variance=0.25)
+    >>> [round(float(x), 2) for x in found]
+    [13.76, 1.12, 12.64]
+    """
+    if calibration not in ("printed", "tight", "average"):
+        raise ValueError(f"calibration must be printed, tight or average, got {calibration!r}")
+    eps, d = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
+    scale = {"sensitivity": sensitivity, "dimension": dimension}
+    (records, size), count = _records(n, k), _sizes("m", m)
+    if calibration == "printed":
+        noise = theorem_4_16_ratio(n, m, k, eps, d)
+        plain = theorem_4_9_corrected(n, eps, d, **scale)  # type: ignore[arg-type]
+    else:
+        mu = _plain(eps, d).mu
+        length = check.positive("sensitivity", sensitivity)
+        plain = _dimension(dimension) * (length / (records * mu)) ** 2
+        largest = subsampled_gaussian_mu if calibration == "tight" else averaged_gaussian_mu
+        noise = np.empty(np.broadcast(records, count, size).shape)
+        for at, (number, q) in _cells(count, size / records, noise.shape):
+            noise[at] = 1.0 if q == 1 else _noise_ratio(mu, largest(q, number, eps, d), q, number)
+    sampling = section_4_5_avss_squared(n, k, variance) / count / plain
+    noise, sampling = np.broadcast_arrays(np.asarray(noise), np.asarray(sampling))
+    return UtilityRatio(np.asarray(noise + sampling), noise, sampling)
+
+
+def _noise_ratio(mu: float, base: float, q: float, m: int) -> float:
+    """s^2/sigma^2, with the signal u = q sqrt(m) base of the average."""
+    return (mu / (q * math.sqrt(m) * base)) ** 2 if math.isfinite(base) else 0.0
+
+
+def _cells(count: FloatArray, q: FloatArray, shape: tuple[int, ...]) -> Any:
+    """Index, and m and q as plain numbers."""
+    both = np.broadcast_to(count, shape), np.broadcast_to(q, shape)
+    for at in np.ndindex(shape):
+        yield at, (int(both[0][at]), float(both[1][at]))
+
+
+# -- inside -------------------------------------------------------------------------------
+
+
+class _Plain(NamedTuple):
+    """The analytic Gaussian mechanism at one promise, and what (3) to (5) need of it."""
+
+    mu: float
+    offset: float  # b
+    steepness: float  # g
+    safe: float  # q_0
+
+
+@functools.lru_cache(maxsize=4096)
+def _plain(epsilon: float, delta: float) -> _Plain:
+    mu = averaged_gaussian_mu(1.0, 1, epsilon, delta)  # k = n: nothing is sub-sampled
+    b = epsilon / mu - mu / 2
+    density = math.exp(-(b**2) / 2) / math.sqrt(2 * math.pi)
+    if b <= 0:
+        return _Plain(mu, b, 2 * density / (_STEEPEST * mu), 1.0)
+    between = special.erf(b / math.sqrt(2))  # 2 Phi(b) - 1
+    # density underflows for large b; 1/kappa is then dominated by the second form
+    g = max(2 * density / _STEEPEST, 4 * between / density) / mu
+    return _Plain(mu, b, g, mu / (mu + _tangent_ends(b, density, between)))
+
+
+def _tangent_ends(b: float, density: float, between: float) -> float:
+    """z_0: where the tangent of Phi at -b, followed to the right, meets Phi again; b > 0."""
+
+    def gap(z: float) -> float:
+        return float(special.ndtr(z - b) - special.ndtr(-b) - density * z)
+
+    low, high = 2 * b, 1 / density  # at 2b Phi is above, at 1/phi(b) the tangent
+    if gap(low) <= 0:  # b below rounding
+        return low
+    return float(optimize.brentq(gap, low, high, xtol=1e-14 * max(low, 1.0), rtol=1e-14))
+
+
+def _sizes(name: str, values: ArrayLike) -> FloatArray:
+    """Integers >= 1 as floats."""
+    raw: np.ndarray[Any, Any] = np.asarray(values)
+    if raw.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold integers, got {values!r}")
+    if (raw < 1).any():
+        raise ValueError(f"{name} must be at least 1, got {raw.min()}")
+    return raw.astype(np.float64)
+
+
+def _records(n: ArrayLike, k: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    records, size = _sizes("n", n), _sizes("k", k)
+    if (size > records).any():
+        raise ValueError("k must not exceed n: a sub-sample is drawn without replacement")
+    return records, size
+
+
+def _classical_range(epsilon: ArrayLike, delta: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """eps and delta where theorem 4.7 holds; NaN is passed on."""
+    e, d = np.asarray(epsilon, dtype=np.float64), np.asarray(delta, dtype=np.float64)
+    if ((e <= 0) | (e > LARGEST_CLASSICAL_EPSILON)).any():
+        raise ValueError(
+            "epsilon must be positive and at most 2 ln 2.5 = 1.83, where theorem 4.7 holds, "
+            f"got {epsilon!r}"
+        )
+    if ((d <= 0) | (d >= 1)).any():
+        raise ValueError(f"delta must lie strictly between 0 and 1, got {delta!r}")
+    return e, d
+
+
+def _dimension(value: int) -> int:
+    return check.whole("dimension", value)
+
+
+def _fraction(value: float) -> float:
+    q = check.real("fraction", value)
+    if not 0 < q <= 1:
+        raise ValueError(f"fraction must lie in (0, 1], got {value!r}")
+    return q
