@@ -636,6 +636,7 @@ BAD = [
     (lambda: blue(ridge=-1.0), ValueError, "ridge must be positive"),
     (lambda: counted(statistics=DATA), TypeError, "statistics must be a VisitStatistics"),
     (lambda: counted(base=(1.0, 0.1)), TypeError, "base must be a Guarantee"),
+    (lambda: counted(base=Guarantee(1, 0.1, "add one")), ValueError, "replace one trajectory"),
     (lambda: counted(f_max=0.5), ValueError, "not inside"),
     (
         lambda: counted(statistics=VisitStatistics([1, 2], [0.5, 0.5], 2, bounds=(0, 1))),

@@ -13,8 +13,9 @@ LSW
 
     |A| 1 holds the sums of the absolute values in the rows of A.
 LSL
-    exactly known where states share parameters (:func:`lsl_global_sensitivity`), bounded
-    for other features (:func:`lsl_sensitivity_bound`).
+    exactly known where states share parameters
+    (:func:`~dprl.private_evaluation.lsl_global_sensitivity`), bounded for other features
+    (:func:`~dprl.private_evaluation.lsl_sensitivity_bound`).
 
 Neither shrinks when the batch grows: a state may have a single visit. All arguments are
 public, and so are the results.

@@ -4,9 +4,10 @@ Algorithm 3 of the thesis, repaired. X are n trajectories, m the number of sub-s
 their size; (eps*, delta*) is what the whole promises, (eps, delta) what each run of the
 base mechanism DP-LSW or DP-LSL promises on its k trajectories:
 
-1. find (eps, delta) from (eps*, delta*), n, m and k (:func:`base_promise`);
+1. find (eps, delta) from (eps*, delta*), n, m and k
+   (:func:`~dprl.private_evaluation.base_promise`);
 2. draw m index sets I_1 .. I_m, each k of n without replacement, independent of one
-   another and of the data (:func:`draw_subsamples`);
+   another and of the data (:func:`~dprl.private_evaluation.draw_subsamples`);
 3. release theta = (1/m) sum_i M(X_{I_i}), M the base mechanism at (eps, delta).
 
 The printed algorithm does not say how i moves, averages inside the loop, and returns another
@@ -22,7 +23,8 @@ trajectory; n, m, k, Phi, the weights, the ridge and the range of returns are pu
    q = k/n (Balle, Barthe and Gaboardi 2018, theorem 9).
 3. The m runs use independent index sets and independent noise, and none depends on the
    output of another, so any composition theorem bounds the tuple of all m outputs;
-   the guarantees in step 1 are chosen so that the bound is at most (eps*, delta*).
+   :func:`~dprl.private_evaluation.base_promise` chooses (eps, delta) so that the bound is
+   at most (eps*, delta*).
 4. The mean is a function of the tuple: post-processing.
 
 Lemma 3.1 is proved for base epsilon <= 5. Where step 1 allows more, 5 is used: a promise
@@ -37,10 +39,10 @@ the data, the m noises are independent Gaussians, so their mean is one Gaussian,
 
 and is drawn as one: the same law.
 
-**Average then perturb** (:func:`average_then_perturb`, the blue curves of figures 4.2 and 4.3)
-averages without noise and releases once. For given index sets let b be the largest number
-of them that contain one index. Replacing that trajectory changes at most b of the m
-estimates, each by at most the global sensitivity G of the base estimate
+**Average then perturb** (:func:`~dprl.private_evaluation.average_then_perturb`, the blue curves
+of figures 4.2 and 4.3) averages without noise and releases once. For given index sets let b be
+the largest number of them that contain one index. Replacing that trajectory changes at most b
+of the m estimates, each by at most the global sensitivity G of the base estimate
 (:mod:`dprl.private_evaluation.global_sensitivity`), so
 
     || (1/m) sum_i theta_i - (1/m) sum_i theta'_i ||_2 <= (b/m) G.                        (2)
@@ -211,7 +213,7 @@ def _kth_smallest(keys: NDArray[np.uint32], k: int) -> NDArray[np.uint32]:
     return out
 
 
-def _as_indices(block: NDArray[np.int32] | BoolArray, k: int) -> NDArray[np.int64] | IntArray:
+def _as_indices(block: NDArray[np.int32] | BoolArray, k: int) -> IntArray:
     if block.dtype == bool:
         return np.nonzero(block)[1].reshape(len(block), k)
     return block.astype(np.int64)
@@ -750,8 +752,8 @@ def average_diagnostics(
     Raises
     ------
     ValueError
-        If an argument is outside its range, or the returns were not clipped to a range inside
-        [f_min, f_max].
+        If an argument is outside its range, the base promises for other neighbours, or the
+        returns were not clipped to a range inside [f_min, f_max].
 
     Examples
     --------
@@ -763,6 +765,8 @@ def average_diagnostics(
     """
     check.instance("statistics", statistics, VisitStatistics)
     check.instance("base", base, Guarantee)
+    if base.neighbours != NEIGHBOURS:
+        raise ValueError(f"base must promise for {NEIGHBOURS!r}, got {base.neighbours!r}")
     mechanism = _Base(
         statistics.n_states,
         statistics.n_trajectories,
@@ -867,7 +871,7 @@ def subsample_and_average(
     Notes
     -----
     O(mkN), or O(mnN) by matrix products for k >= n/16, and O(mN^2) for the noise, less for
-    k <= 256. Memory: one table of n (N + N/2) numbers, and about 100 MiB, whatever m and k.
+    k <= 256. Memory: a table of at most 2nN numbers, m more, and less than 100 MiB.
 
     Examples
     --------
