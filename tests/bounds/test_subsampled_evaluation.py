@@ -19,6 +19,7 @@ from dprl.privacy import GaussianSmoothing, gaussian_delta
 from dprl.private_evaluation import (
     average_then_perturb_diagnostics,
     base_promise,
+    dp_lsl_diagnostics,
     dp_lsw_diagnostics,
     subsample_statistics,
 )
@@ -236,6 +237,46 @@ def test_crossover_separates_where_the_bound_is_below_plain(accounting, eps, del
     assert c > 2
 
 
+@pytest.mark.parametrize("accounting", b.CLOSED_ACCOUNTING)
+def test_subsampled_dp_lsl_never_has_less_noise_than_the_bound(accounting):
+    """Random sizes, ridges, features and visits; the left side by its exact mean over counts."""
+    rng = np.random.default_rng(12)
+    for case in range(40):
+        n = int(10 ** rng.uniform(1, 5))
+        k = int(n ** rng.uniform(0, 1))
+        m = int(np.ceil(n / k) * 10 ** rng.uniform(0, 3))
+        phi = (tabular(4), aggregation(4), rng.normal(size=(4, 2)))[case % 3]
+        rho, p = rng.random(4), rng.random(4)
+        eps, delta = PROMISES[case % 3]
+        base = base_promise(eps, delta, n, m, k, accounting=accounting)
+        improved = bool(rng.random() < 0.5)
+        least = 0.0 if improved else np.linalg.norm(phi, 2) ** 2 * rho.max()
+        ridge = least + k * 10 ** rng.uniform(-4, 2)
+        arguments = {"f_max": 1.0, "improved": improved}
+        counts = rng.binomial(k, p, size=(4_000, 4))
+        runs = dp_lsl_diagnostics(
+            counts, k, phi, rho, ridge, epsilon=base.epsilon, delta=base.delta, **arguments
+        )
+        s = np.sqrt((runs.sigma**2).mean() / m)
+        plain = dp_lsl_diagnostics(
+            np.full(4, n), n, phi, rho, ridge * n / k, epsilon=eps, delta=delta, **arguments
+        )
+        ratio = b.least_lsl_ratio(
+            eps,
+            delta,
+            visit_probabilities=p,
+            weights=rho,
+            base_delta=base.delta,
+            accounting=accounting,
+        )
+        assert s >= ratio * float(plain.sigma) * (1 - 0.02)
+        # no batch of n trajectories makes plain noisier than full counts do
+        other = dp_lsl_diagnostics(
+            rng.binomial(n, p), n, phi, rho, ridge * n / k, epsilon=eps, delta=delta, **arguments
+        )
+        assert other.sigma <= plain.sigma * (1 + 1e-12)
+
+
 # -- bad input ----------------------------------------------------------------------------
 
 BAD = {
@@ -273,6 +314,13 @@ BAD = {
         lambda: b.crossover_constant(1.0, 0.1, base_delta=1.0),
         ValueError,
         "base_delta",
+    ),
+    "probability above one in the ratio": (
+        lambda: b.least_lsl_ratio(
+            1.0, 0.1, visit_probabilities=[2.0], weights=[1.0], base_delta=0.1
+        ),
+        ValueError,
+        "visit_probabilities",
     ),
     "beta zero": (lambda: b.crossover_points(0.0, 2.0), ValueError, "beta"),
     "direct without trajectories": (lambda: b.direct_noise(0, 4, 1.0, 0.1), ValueError, "n must"),

@@ -48,6 +48,20 @@ one Gaussian release needs
     F sqrt(N) / (n mu),   mu = mu(eps*, delta*) of the analytic Gaussian mechanism,     (8)
 
 without any sub-sampling: less than (6) by the factor 5 sqrt(2 ln(2/delta_b)) mu/z.
+
+**DP-LSL** has no plateau. Its local bound (c_l sqrt(sum_s rho_s |X_s|) + q ||rho||_2)^2, with c_l
+the coefficient of :func:`~dprl.private_evaluation.lsl_coefficient`, grows with the visits and is
+largest where all states are visited by all trajectories; there it depends on lambda and the
+number of trajectories through their ratio only. So psi of plain DP-LSL is at most that value, and
+psi of a base run is at least the local bound of its own counts. With r = lambda/size the same for
+both, the means over independent trajectories satisfy
+
+    s >= c sqrt(p_bar) sigma,     p_bar = sum_s rho_s p_s / sum_s rho_s,               (9)
+
+c of (7): with S = sum_s rho_s |X_s|/k in [0, sum rho], E[S] = p_bar sum rho and
+E[sqrt S] >= E[S]/sqrt(sum rho), so the mean of (a sqrt S + b)^2 is at least p_bar times its
+largest value; alpha_b/(k sqrt(m)) >= c alpha/n as before; and the printed factor
+1/(lambda - ||Phi||^2 ||rho||_inf) grows by n/k at least.
 """
 
 from __future__ import annotations
@@ -61,6 +75,7 @@ from scipy.special import lambertw
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
+from dprl.evaluation import regression_weights
 from dprl.features import feature_matrix, weighted_pseudo_inverse
 from dprl.privacy import GaussianSmoothing
 from dprl.privacy.gaussian import analytic_gaussian_sigma
@@ -368,6 +383,49 @@ def crossover_constant(
     tail, base = check.open_unit("delta", delta), check.open_unit("base_delta", base_delta)
     z = calibration_limit(epsilon, delta, accounting=accounting, slack=slack)
     return math.sqrt(math.log(2 / base) / math.log(2 / tail)) * epsilon / z
+
+
+def least_lsl_ratio(
+    epsilon: float,
+    delta: float,
+    *,
+    visit_probabilities: ArrayLike,
+    weights: ArrayLike,
+    base_delta: float,
+    accounting: ClosedAccounting = "printed",
+    slack: float | None = None,
+) -> float:
+    r"""Sub-sampled DP-LSL has at least this many times the noise of plain DP-LSL, equation (9).
+
+    For every n, m, k <= n, Phi and lambda_k; plain with lambda_n = lambda_k n/k. Root mean square
+    over independent trajectories on the left, any batch of n trajectories on the right; the
+    printed algorithm and the improved one.
+
+    Parameters
+    ----------
+    epsilon, delta, base_delta, accounting, slack
+        As in :func:`least_subsampled_noise`.
+    visit_probabilities : array_like, shape (N,)
+        p_s in [0, 1].
+    weights : array_like, shape (N,)
+        rho in [0, 1], not all zero.
+
+    Examples
+    --------
+    >>> p = [s / 40 for s in range(1, 41)]
+    >>> ratio = least_lsl_ratio(
+    ...     1.0, 1e-5, visit_probabilities=p, weights=[1.0] * 40, base_delta=5e-6)
+    >>> round(ratio, 2)
+    7.27
+    """
+    p = check.finite_array("visit_probabilities", visit_probabilities, ndim=1)
+    if p.size == 0 or p.min() < 0 or p.max() > 1:
+        raise ValueError("visit_probabilities must be one number in [0, 1] for each state")
+    rho = regression_weights(weights, p.size)
+    c = crossover_constant(
+        epsilon, delta, base_delta=base_delta, accounting=accounting, slack=slack
+    )
+    return c * math.sqrt(float(rho @ p / rho.sum()))
 
 
 def crossover_points(beta: ArrayLike, constant: ArrayLike) -> tuple[FloatArray, FloatArray]:
