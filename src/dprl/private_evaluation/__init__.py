@@ -36,6 +36,7 @@ from dprl.private_evaluation.subsample_and_average import (
     draw_subsamples,
     subsample_and_average,
     subsample_and_average_diagnostics,
+    subsample_estimates,
     subsample_statistics,
 )
 from dprl.private_evaluation.subsampling_rule import (
@@ -92,6 +93,7 @@ __all__ = [
     "return_spread",
     "subsample_and_average",
     "subsample_and_average_diagnostics",
+    "subsample_estimates",
     "subsample_statistics",
     "subsampling_candidates",
 ]

@@ -723,6 +723,55 @@ def subsample_and_average_diagnostics(
     return SubsampleDiagnostics(promise, *arrays)
 
 
+def subsample_estimates(
+    statistics: VisitStatistics,
+    features: ArrayLike,
+    weights: ArrayLike,
+    *,
+    ridge: float | None = None,
+    allow_rank_deficient: bool = False,
+) -> FloatArray:
+    """LSW or LSL on every sub-sample, without noise. *Not private.*
+
+    As :func:`~dprl.evaluation.lsw` and :func:`~dprl.evaluation.lsl`, with memory and time for
+    a million sub-samples: no equations are solved where states share parameters.
+
+    Parameters
+    ----------
+    statistics : VisitStatistics
+        Arrays of shape (m, N).
+    features, weights, ridge, allow_rank_deficient
+        As in :func:`average_then_perturb`.
+
+    Returns
+    -------
+    ndarray, shape (m, d)
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> counted = VisitStatistics([[2, 1], [2, 2]], [[0.5, 1.0], [0.5, 0.5]], 2)
+    >>> subsample_estimates(counted, tabular(2), [1, 1], ridge=4.0).round(3).tolist()
+    [[0.25, 0.333], [0.25, 0.25]]
+    """
+    check.instance("statistics", statistics, VisitStatistics)
+    mechanism = _Base(
+        statistics.n_states,
+        statistics.n_trajectories,
+        features,
+        weights,
+        ridge,
+        0.0,
+        1.0,
+        allow_rank_deficient=allow_rank_deficient,
+    )
+    if statistics.counts.ndim != 2:
+        raise ValueError(
+            f"statistics must have one row for each sub-sample, got {statistics.counts.shape}"
+        )
+    return mechanism.estimates(statistics)
+
+
 def average_diagnostics(
     statistics: VisitStatistics,
     features: ArrayLike,
