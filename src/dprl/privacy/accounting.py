@@ -23,10 +23,10 @@ was not drawn. The divergence is jointly convex, hence D_a(P, Q) <= h(a) with
 The second half is the first for the exchanged pair, for D_a(P, Q) = 1 - a + a D_{1/a}(Q, P).
 (2) is attained for every single a, by two pairs of inputs: one for a >= 1, one for a < 1.
 
-**A pair with exactly this profile.** Let O be the smaller of the densities of N(mu, 1) and
+**A pair with exactly this profile.** Let C be the smaller of the densities of N(mu, 1) and
 N(0, 1), with its missing mass t = 2 Phi(mu/2) - 1 put on one separate point, and
 
-    P* = (1-q) O + q N(mu, 1),        Q* = (1-q) O + q N(0, 1).                   (3)
+    P* = (1-q) C + q N(mu, 1),        Q* = (1-q) C + q N(0, 1).                   (3)
 
 On z > mu/2 the densities are (1-q) phi(z) + q phi(z - mu) and phi(z), so that (1) gives (2);
 for z < mu/2 exchange the two and reflect; on the point the loss is 0. So
