@@ -116,6 +116,7 @@ _FEW = 5  # runs in the thesis
 _POWER = 4  # sizes and numbers of sub-samples that the rule tries, as powers
 _WIDE = 16  # the same where the ridge is tuned for each
 _MOST_PRINTED = 2**26  # mk of the printed sizes beyond which they are not run
+_FIRST_SUBSAMPLES = 2**14  # the budget allows as many for any n
 _MOST_BLOCKS = 2**17  # of a partition
 _HARDLY_ANY = 0.01  # without privacy nothing is gained by a larger ridge
 
@@ -205,8 +206,8 @@ def plan_settings(
     ridge_rule: str = "",
     schedule: float = 10.0,
     f_max: float = 1.0,
-    most_subsamples: int = 2**14,
-    most_draws: int = 2**20,
+    most_subsamples: int = 2**17,
+    most_draws: int = 2**22,
     algorithms: Sequence[str] = ALGORITHMS,
 ) -> list[Setting]:
     """The public numbers of every algorithm for one batch size: no data are read.
@@ -232,8 +233,10 @@ def plan_settings(
         c sqrt(size) is not above it.
     f_max : float
         Returns are in [0, f_max].
-    most_subsamples, most_draws : int
-        Budget of the rule: largest m, and largest mk (4n if that is more).
+    most_subsamples : int
+        Budget of the rule: largest m, but never more than n or 2^14, whichever is larger.
+    most_draws : int
+        Budget of the rule: largest mk; 4n if that is more.
     algorithms : sequence of str
         Some of :data:`ALGORITHMS`.
 
@@ -301,7 +304,7 @@ class _Budget:
     Attributes
     ----------
     subsamples : int
-        Largest m.
+        Largest m, where n and 2^14 are not less.
     total : int
         Largest mk, where 4n is not more.
     """
@@ -421,7 +424,8 @@ class _Planner:
         power = _WIDE if self.ridge == "tuned" else _POWER
         sizes = _powers(power, max(self.n // 2, 1))
         found: list[SubsamplingChoice] = []
-        for m in sorted({*_powers(power, budget.subsamples), budget.subsamples}):
+        most = min(budget.subsamples, max(_FIRST_SUBSAMPLES, self.n))
+        for m in sorted({*_powers(power, most), 2 ** (most.bit_length() - 1)}):
             found += subsampling_candidates(
                 self.n,
                 self.p,
