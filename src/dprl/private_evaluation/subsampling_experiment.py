@@ -614,7 +614,12 @@ def _release(
     if s.algorithm == "non-private":
         return _estimate(whole, phi, ones, s.ridge)
     if s.algorithm in _ON_ALL:
-        promise = {"f_max": f_max, "epsilon": s.base_epsilon, "delta": s.base_delta, "rng": rng}
+        promise: dict[str, Any] = {
+            "f_max": f_max,
+            "epsilon": s.base_epsilon,
+            "delta": s.base_delta,
+            "rng": rng,
+        }
         if s.ridge is None:
             return dp_lsw(whole, phi, ones, **promise).theta
         return dp_lsl(whole, phi, ones, s.ridge, **promise).theta
