@@ -292,6 +292,58 @@ def test_one_release_is_attained_by_a_mean(eps):
 # -- m releases -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("mu", "q", "step", "top"),
+    [(1.0, 0.1, 0.05, 20), (0.3, 0.5, 0.01, 40), (3.0, 0.02, 0.2, 15), (0.7, 1.0, 0.1, 9)],
+)
+def test_the_grid_has_the_profile_at_its_points_and_more_between(mu, q, step, top):
+    """That is what "connect the dots" means; with coarse grids and heavy tails cut off."""
+    masses, infinite = accounting._grid(mu, q, step, top)
+    losses = step * np.arange(-top, top + 1)
+    assert infinite > 1e-4
+    assert masses.min() >= 0
+    assert masses.sum() + infinite == pytest.approx(1, abs=1e-13)
+
+    def excess(eps):
+        kept = -np.expm1(np.minimum(eps - losses, 0))
+        return kept @ masses + infinite - subsampled_gaussian_profile(eps, mu, q)
+
+    assert max(abs(excess(x)) for x in losses) < 1e-13
+    assert min(excess(x) for x in losses[:-1] + step / 2) > 1e-8
+    assert excess(losses[-1] + 1) > 1e-5
+    assert excess(losses[0] - 1) > 0
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (3, 2), (4, 1), (4, 2), (4, 3)])
+def test_two_adaptive_queries_on_few_records(n, k):
+    """Every query that gives 0 or 1 to each sub-sample, and the best second query after it.
+
+    Neighbours, sub-samples and queries enter through three numbers: how many of the sub-samples
+    are given a 1, without the replaced record, with it, and with its replacement. For a single
+    level of the likelihood ratio the best second query attains the profile of one release.
+    """
+    mu, q = 1.2, k / n
+    z = np.linspace(-9.0, 10.0, 2001)
+    zero, one = stats.norm.pdf(z), stats.norm.pdf(z, mu)
+
+    def after(eps):
+        t = np.log1p(np.expm1(np.abs(eps)) / q) / mu
+        best = q * (stats.norm.cdf(mu / 2 - t) - np.exp(mu * t) * stats.norm.cdf(-mu / 2 - t))
+        low = np.exp(np.minimum(eps, 0))
+        return np.where(eps < 0, 1 - low + low * best, best)
+
+    without, with_it = math.comb(n - 1, k), math.comb(n - 1, k - 1)
+    laws = itertools.product(range(without + 1), range(with_it + 1), range(with_it + 1))
+    shares = {((a + b) / (without + with_it), (a + c) / (without + with_it)) for a, b, c in laws}
+    for eps in (0.0, 0.3, 1.0, 2.0):
+        found = []
+        for share, other in shares:
+            p, r = zero + share * (one - zero), zero + other * (one - zero)
+            found.append(p @ after(eps - np.log(p / r)) * (z[1] - z[0]))
+        bound = subsampled_gaussian_delta(mu, q, 2, eps)
+        assert 0.93 * bound < max(found) <= bound * (1 + 1e-6)
+
+
 @pytest.mark.parametrize(("method", "mu", "q", "m", "delta"), SETTINGS)
 def test_epsilon_agrees_with_a_second_method(method, mu, q, m, delta):
     found = subsampled_gaussian_epsilon(mu, q, m, delta)
@@ -445,15 +497,15 @@ def test_the_pair_of_averages_by_quadrature(mu, q, m, eps):
     assert averaged_gaussian_delta(mu, q, m, eps) == pytest.approx(max(both), rel=1e-6)
 
 
-def test_the_second_order_of_the_pair_can_be_the_larger():
-    """Many draws: the mixture is the wider one, and the narrow one tells more."""
-    mu, q, m, eps = 0.3, 0.5, 100, 6.0
+@given(st.floats(0.01, 3.0), fractions, st.integers(1, 60), st.floats(0, 5), st.floats(-6.0, 12.0))
+def test_no_half_line_tells_the_averages_better_apart(mu, q, m, eps, z):
+    """Both orders: half lines to the right for one, to the left for the other."""
     j = np.arange(m + 1)
-    z = 1.0  # any half line gives a lower bound of the first order
-    first = stats.binom.pmf(j, m, q) @ stats.norm.sf(z, j * mu / 10) - math.exp(
-        eps
-    ) * stats.norm.sf(z)
-    assert averaged_gaussian_delta(mu, q, m, eps) > first
+    weights, shift = stats.binom.pmf(j, m, q), j * mu / math.sqrt(m)
+    one, other = weights @ stats.norm.sf(z, shift), stats.norm.sf(z)
+    found = averaged_gaussian_delta(mu, q, m, eps)
+    assert one - math.exp(eps) * other <= found * (1 + 1e-9) + 1e-14
+    assert (1 - other) - math.exp(eps) * (1 - one) <= found * (1 + 1e-9) + 1e-14
 
 
 @given(st.floats(0.001, 3.0), st.floats(0.1, 4.0), st.integers(1, 5_000))

@@ -16,7 +16,9 @@ a' = 1 + (a-1)/q, b = a/a',
 
 (Balle, Barthe and Gaboardi 2018, theorem 2). P_1 and Q_1 are mixtures of the same Gaussians
 moved by at most Delta; so are P_1 and P_0, if the replaced record is exchanged for one that
-was not drawn. The divergence is jointly convex, hence D_a(P, Q) <= h(a) with
+was not drawn (for k = n there is no P_0, and b = 1). D_{a'} of two Gaussians depends only on
+their distance, in any dimension, and grows with it. The divergence is jointly convex, hence
+D_a(P, Q) <= h(a) with
 
     h(a) = q D_{a'}(N(mu, 1), N(0, 1)),  a >= 1,     h(a) = 1 - a + a h(1/a),  a < 1.   (2)
 
@@ -38,22 +40,31 @@ privacy loss ln(dP*/dQ*) at z is
 with an atom of mass (1-q) t at 0.
 
 **m releases.** If a pair dominates each step, whatever was released before, then its m-fold
-product dominates the sequence (Zhu, Dong and Wang 2022, on adaptive composition). So with L
-the sum of m independent copies of (4) under P*,
+product dominates the sequence (Zhu, Dong and Wang 2022, on adaptive composition). For two
+steps, with densities p, q of the first output y and P_y, Q_y the second given y,
+
+    D_a = E_{y ~ P} D_{a q(y)/p(y)}(P_y, Q_y) <= E_{y ~ P} D_{a q(y)/p(y)}(P*, Q*),
+
+which is D_a of P x P* against Q x Q*; exchange the roles of the two factors and bound the
+first in the same way. All a > 0 occur here, also if a > 1 at the start: this is why (2) needs
+its second half. So with L the sum of m independent copies of (4) under P*,
 
     delta(eps) <= E (1 - e^{eps - L})_+ ,                                             (5)
 
-for the whole sequence and for everything computed from it, such as the average. What is used:
-that theorem, and (1). What is *not* claimed: that (5) is attained for m > 1. No single pair of
-inputs need be worst for both signs of the loss, so the true curve may be lower (Lebeda,
-Regehr, Kamath and Steinke 2025); :func:`~dprl.privacy.accounting.averaged_gaussian_delta`
-shows how much at most, for the average.
+for the whole sequence and for everything computed from it, such as the average. What is *not*
+claimed: that (5) is attained for m > 1. No single pair of inputs need be worst for both signs
+of the loss, so the true curve may be lower (Lebeda, Regehr, Kamath and Steinke 2025);
+:func:`~dprl.privacy.accounting.averaged_gaussian_delta` shows how much at most, for the
+average.
 
 **Computing (5).** The loss is put on a grid of step h by the rule "connect the dots"
 (Doroshenko et al. 2022): the mass of a cell goes to its two ends such that its mass under P*
 and under Q* stay what they are. This makes the divergence larger for every a, so the m-fold
 convolution (of the accounting library, by FFT) still bounds (5) from above. h is halved until
-two successive values agree.
+two successive values agree. The tails that the convolution cuts off are counted as losses of
+infinity. Not bounded by a proof are the errors of floating-point arithmetic, and those of the
+quadrature within a cell, which are as small: an allowance of sixteen times the unit roundoff
+per release is added to delta.
 
 **The average.** Let one record move every base query by exactly Delta when it is drawn, as for
 a mean of numbers. The average of m releases, divided by its standard deviation sigma/sqrt(m),
