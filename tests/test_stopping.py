@@ -122,6 +122,16 @@ def test_runs_share_no_state():
     ).all()
 
 
+def test_sets_of_atoms_take_one_stream_for_each_run():
+    rng = np.random.default_rng(12)
+    atoms, signs = rng.integers(-1, 6, (7, 50)), signs_of(50, rng, 7)
+    found = stopping.subset_sums(atoms, signs)
+    alone = [stopping.subset_sums(a, s) for a, s in zip(atoms, signs, strict=True)]
+    assert (found == alone).all()
+    same = [stopping.subset_sums(a, signs[0]) for a in atoms]
+    assert (stopping.subset_sums(atoms, signs[0]) == same).all()
+
+
 def test_thresholds_on_a_grid_are_a_finite_class():
     rng = np.random.default_rng(8)
     cell, labels, signs = rng.integers(0, 9, 200), rng.integers(0, 2, 200), signs_of(200, rng)
@@ -704,7 +714,11 @@ BAD = {
         "must be vectors",
     ),
     "atoms of floats": (lambda: stopping.subset_sums([0.5], [1]), "whole numbers"),
-    "no atoms": (lambda: stopping.subset_sums([], [1]), "non-empty vector"),
+    "no atoms": (lambda: stopping.subset_sums([], [1]), "whole numbers of shape"),
+    "atoms of other runs": (
+        lambda: stopping.subset_sums(np.zeros((2, 3), int), np.ones((4, 3))),
+        "signs must fit",
+    ),
     "atoms too few": (lambda: stopping.subset_sums([1], [1, 1]), "signs must fit"),
     "alpha 0": (lambda: stop(alpha=0.0), "alpha must be positive"),
     "alpha negative": (lambda: learn(alpha=-0.1), "alpha must be positive"),

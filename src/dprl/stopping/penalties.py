@@ -178,7 +178,7 @@ def subset_sums(atoms: ArrayLike, signs: ArrayLike) -> IntArray:
 
     Parameters
     ----------
-    atoms : array_like of whole numbers, shape (n,)
+    atoms : array_like of whole numbers, shape (n,) or (runs, n)
         Which atom each observation is; a negative number is a point in which every function
         of the class is 0.
     signs : array_like of -1 and 1, shape (n,) or (runs, n)
@@ -186,6 +186,14 @@ def subset_sums(atoms: ArrayLike, signs: ArrayLike) -> IntArray:
     Returns
     -------
     ndarray of int, shape (n,) or (runs, n)
+        With a runs axis if either argument has one. A table of one count for each run and
+        each atom that occurs is kept.
+
+    Raises
+    ------
+    ValueError
+        If the stream is empty, an atom is not a whole number, a sign is not -1 or 1, or the
+        shapes do not agree.
 
     Examples
     --------
@@ -193,23 +201,29 @@ def subset_sums(atoms: ArrayLike, signs: ArrayLike) -> IntArray:
     [1, 1, 2, 2]
     """
     a, s = np.asarray(atoms), _signs(signs)
-    if a.ndim != 1 or a.size == 0 or a.dtype.kind not in "iu":
-        raise ValueError("atoms must be a non-empty vector of whole numbers")
-    if s.shape[-1] != a.size:
+    if a.ndim not in (1, 2) or a.size == 0 or a.dtype.kind not in "iu":
+        raise ValueError("atoms must be whole numbers of shape (n,) or (runs, n), n >= 1")
+    if a.shape[-1] != s.shape[-1] or (a.ndim == s.ndim == 2 and len(a) != len(s)):
         raise ValueError(f"signs must fit the atoms: got shapes {s.shape} and {a.shape}")
-    _, index = np.unique(a, return_inverse=True)
-    count = np.zeros((*s.shape[:-1], int(index.max()) + 1), dtype=np.int64)
-    above = np.zeros(s.shape[:-1], dtype=np.int64)
-    below = np.zeros(s.shape[:-1], dtype=np.int64)
-    out = np.empty(s.shape, dtype=np.int64)
-    for i in range(a.size):
-        if a[i] >= 0:
-            sign, old = s[..., i], count[..., index[i]]
-            above += np.where(sign > 0, old >= 0, -(old > 0).astype(np.int64))
-            below += np.where(sign < 0, old <= 0, -(old < 0).astype(np.int64))
-            count[..., index[i]] = old + sign
-        out[..., i] = np.maximum(above, below)
-    return out
+    shape = np.broadcast_shapes(a.shape, s.shape)
+    kinds, index = np.unique(a, return_inverse=True)
+    # an empty point moves no sum; time first, so that each step reads one stretch of memory
+    step = np.ascontiguousarray(np.where(a < 0, 0, s).reshape(-1, shape[-1]).T)
+    runs = step.shape[1]
+    column = index.reshape(a.shape).T  # whole, or one for each run
+    every = slice(None) if a.ndim == 1 else np.arange(runs)
+    count = np.zeros((kinds.size, runs), dtype=np.int64)
+    signed, absolute = (np.zeros(runs, dtype=np.int64) for _ in range(2))
+    out = np.empty((shape[-1], runs), dtype=np.int64)
+    for i in range(shape[-1]):
+        at = (column[i], every)
+        new = count[at] + step[i]
+        absolute += np.abs(new) - np.abs(count[at])
+        count[at] = new
+        signed += step[i]
+        # the positive counts sum to (absolute + signed)/2, the negative to (absolute - signed)/2
+        out[i] = (absolute + np.abs(signed)) // 2
+    return np.ascontiguousarray(out.T).reshape(shape)
 
 
 # -- thresholds ----------------------------------------------------------------------------
