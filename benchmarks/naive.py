@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import random
 
 import numpy as np
@@ -113,3 +114,17 @@ def expected_smooth_term(m: int, p: float, beta: float) -> float:
     n = np.arange(m + 1)
     term = np.maximum(np.maximum(n, 1) ** -2.0, np.exp(-beta * np.maximum(n - 1, 0)))
     return float(stats.binom.pmf(n, m, p) @ term)
+
+
+def threshold_sums(points: list[float], signs: list[int]) -> list[int]:
+    """Rademacher sums of the thresholds: after each point, every threshold in order."""
+    seen: list[tuple[float, int]] = []
+    out = []
+    for point in zip(points, signs, strict=True):
+        bisect.insort(seen, point)
+        total = largest = 0
+        for _, sign in reversed(seen):
+            total += sign
+            largest = max(largest, abs(total))
+        out.append(largest)
+    return out
