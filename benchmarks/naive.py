@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import random
 
 import numpy as np
@@ -89,6 +88,21 @@ def _blocks(last: int, size: int = 10_000) -> list[np.ndarray]:
     return [np.arange(low, min(low + size, last + 1)) for low in range(0, last + 1, size)]
 
 
+def threshold_sums(points: list[float], signs: list[int]) -> list[int]:
+    """Rademacher sums of the thresholds: after each point, every threshold in order."""
+    seen: list[tuple[float, int]] = []
+    out = []
+    for point in zip(points, signs, strict=True):
+        seen.append(point)
+        seen.sort()  # nearly in order: as cheap as an insertion
+        total = largest = 0
+        for _, sign in reversed(seen):
+            total += sign
+            largest = max(largest, abs(total))
+        out.append(largest)
+    return out
+
+
 def thompson_sampling(
     means: list[float], horizon: int, n_runs: int, rng: random.Random
 ) -> list[list[int]]:
@@ -114,17 +128,3 @@ def expected_smooth_term(m: int, p: float, beta: float) -> float:
     n = np.arange(m + 1)
     term = np.maximum(np.maximum(n, 1) ** -2.0, np.exp(-beta * np.maximum(n - 1, 0)))
     return float(stats.binom.pmf(n, m, p) @ term)
-
-
-def threshold_sums(points: list[float], signs: list[int]) -> list[int]:
-    """Rademacher sums of the thresholds: after each point, every threshold in order."""
-    seen: list[tuple[float, int]] = []
-    out = []
-    for point in zip(points, signs, strict=True):
-        bisect.insort(seen, point)
-        total = largest = 0
-        for _, sign in reversed(seen):
-            total += sign
-            largest = max(largest, abs(total))
-        out.append(largest)
-    return out

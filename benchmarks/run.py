@@ -28,13 +28,12 @@ import naive
 import numpy as np
 import scipy
 
-from dprl import __version__
+from dprl import __version__, stopping
 from dprl.bandits import bernoulli_arms, thompson_sampling
 from dprl.bounds.lsw_utility import expected_smooth_term
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing
 from dprl.private_evaluation import lsl_smooth_bound, lsw_smooth_bound
-from dprl.stopping import fair_signs, threshold_penalty, threshold_sums
 from dprl.trajectories import (
     Batch,
     chain_first_visit_returns,
@@ -196,6 +195,34 @@ def smooth_bounds(repeats: int, largest: int) -> list[Row]:
     return rows
 
 
+def penalties(repeats: int) -> list[Row]:
+    """the Rademacher sums of thresholds for every sample size up to n."""
+    rng, n = fresh(), 2_000
+    points, signs = rng.random(n), stopping.fair_signs(n, rng)
+
+    def one_sort_each() -> list[int]:
+        return [stopping.threshold_penalty(points[:i], signs[:i]) for i in range(1, n + 1)]
+
+    loop = partial(naive.threshold_sums, points.tolist(), signs.tolist())
+    path = stopping.threshold_sums(points, signs)
+    np.testing.assert_array_equal(path, one_sort_each())
+    np.testing.assert_array_equal(path, loop())
+    subject = f"threshold_sums, n = {n}, all sample sizes"
+    fast = partial(stopping.threshold_sums, points, signs)
+    return [
+        measure(subject, fast, repeats, "one sort for each size, in NumPy", one_sort_each),
+        measure(subject, fast, repeats, "a loop over sizes and thresholds", loop),
+        measure(
+            "threshold_sums, n = 1e+05", partial(stopping.threshold_sums, *_long(100_000)), repeats
+        ),
+    ]
+
+
+def _long(n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = fresh()
+    return rng.random(n), stopping.fair_signs(n, rng)
+
+
 def exact_expectations(repeats: int, largest: int) -> list[Row]:
     """(e) binomial means of the utility bounds: only counts that have a probability."""
     beta, rows = GaussianSmoothing(0.1, 0.1, 40).beta, []
@@ -239,32 +266,6 @@ def bandits(repeats: int) -> list[Row]:
     ]
 
 
-def penalties(repeats: int) -> list[Row]:
-    """(g) the Rademacher sums of thresholds for every sample size up to n."""
-    rng, n = fresh(), 2_000
-    points, signs = rng.random(n), fair_signs(n, rng)
-
-    def one_sort_each() -> list[int]:
-        return [threshold_penalty(points[:i], signs[:i]) for i in range(1, n + 1)]
-
-    loop = partial(naive.threshold_sums, points.tolist(), signs.tolist())
-    path = threshold_sums(points, signs)
-    np.testing.assert_array_equal(path, one_sort_each())
-    np.testing.assert_array_equal(path, loop())
-    subject = f"threshold_sums, n = {n}, all sample sizes"
-    fast = partial(threshold_sums, points, signs)
-    return [
-        measure(subject, fast, repeats, "one sort for each size, in NumPy", one_sort_each),
-        measure(subject, fast, repeats, "a loop over sizes and thresholds", loop),
-        measure("threshold_sums, n = 1e+05", partial(threshold_sums, *_long(100_000)), repeats),
-    ]
-
-
-def _long(n: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = fresh()
-    return rng.random(n), fair_signs(n, rng)
-
-
 def report(rows: list[Row]) -> str:
     """The table; a subject faster than its reference reads '12.3x faster'."""
     lines = []
@@ -296,10 +297,10 @@ def main(arguments: list[str] | None = None) -> int:
         *fast_chain(repeats),
         *general_simulation(repeats),
         *batch_of_any_size(repeats, statistics_e),
+        *penalties(repeats),
         *smooth_bounds(repeats, psi_e),
         *exact_expectations(repeats, psi_e),
         *bandits(repeats),
-        *penalties(repeats),
     ]
     print(report(rows))
     if options.output is not None:
