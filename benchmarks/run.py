@@ -196,7 +196,7 @@ def smooth_bounds(repeats: int, largest: int) -> list[Row]:
 
 
 def penalties(repeats: int) -> list[Row]:
-    """the Rademacher sums of thresholds for every sample size up to n."""
+    """Rademacher sums of thresholds for every sample size up to n."""
     rng, n = fresh(), 2_000
     points, signs = rng.random(n), stopping.fair_signs(n, rng)
 
