@@ -93,6 +93,21 @@ def _blocks(last: int, size: int = 10_000) -> list[np.ndarray]:
     return [np.arange(low, min(low + size, last + 1)) for low in range(0, last + 1, size)]
 
 
+def threshold_sums(points: list[float], signs: list[int]) -> list[int]:
+    """Rademacher sums of the thresholds: after each point, every threshold in order."""
+    seen: list[tuple[float, int]] = []
+    out = []
+    for point in zip(points, signs, strict=True):
+        seen.append(point)
+        seen.sort()  # nearly in order: as cheap as an insertion
+        total = largest = 0
+        for _, sign in reversed(seen):
+            total += sign
+            largest = max(largest, abs(total))
+        out.append(largest)
+    return out
+
+
 def thompson_sampling(
     means: list[float], horizon: int, n_runs: int, rng: random.Random
 ) -> list[list[int]]:

@@ -28,7 +28,7 @@ import naive
 import numpy as np
 import scipy
 
-from dprl import __version__
+from dprl import __version__, stopping
 from dprl.bandits import bernoulli_arms, thompson_sampling
 from dprl.bounds.lsw_utility import expected_smooth_term
 from dprl.mdp import Chain
@@ -201,6 +201,34 @@ def smooth_bounds(repeats: int, largest: int) -> list[Row]:
     return rows
 
 
+def penalties(repeats: int) -> list[Row]:
+    """Rademacher sums of thresholds for every sample size up to n."""
+    rng, n = fresh(), 2_000
+    points, signs = rng.random(n), stopping.fair_signs(n, rng)
+
+    def one_sort_each() -> list[int]:
+        return [stopping.threshold_penalty(points[:i], signs[:i]) for i in range(1, n + 1)]
+
+    loop = partial(naive.threshold_sums, points.tolist(), signs.tolist())
+    path = stopping.threshold_sums(points, signs)
+    np.testing.assert_array_equal(path, one_sort_each())
+    np.testing.assert_array_equal(path, loop())
+    subject = f"threshold_sums, n = {n}, all sample sizes"
+    fast = partial(stopping.threshold_sums, points, signs)
+    return [
+        measure(subject, fast, repeats, "one sort for each size, in NumPy", one_sort_each),
+        measure(subject, fast, repeats, "a loop over sizes and thresholds", loop),
+        measure(
+            "threshold_sums, n = 1e+05", partial(stopping.threshold_sums, *_long(100_000)), repeats
+        ),
+    ]
+
+
+def _long(n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = fresh()
+    return rng.random(n), stopping.fair_signs(n, rng)
+
+
 def exact_expectations(repeats: int, largest: int) -> list[Row]:
     """(e) binomial means of the utility bounds: only counts that have a probability."""
     beta, rows = GaussianSmoothing(0.1, 0.1, 40).beta, []
@@ -311,6 +339,7 @@ def main(arguments: list[str] | None = None) -> int:
         *fast_chain(repeats),
         *general_simulation(repeats),
         *batch_of_any_size(repeats, statistics_e),
+        *penalties(repeats),
         *smooth_bounds(repeats, psi_e),
         *exact_expectations(repeats, psi_e),
         *bandits(repeats),

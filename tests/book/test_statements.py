@@ -27,6 +27,19 @@ STATEMENTS = {
         *(f"lecture:11.{number}" for number in range(1, 14)),
         "lecture:algorithm-1",
     ],
+    # It numbers its algorithm only: what is in a box of its own, or an equation.
+    "the poster": [
+        *(f"poster:algorithm-1-{part}" for part in ("penalty", "counting", "exponential")),
+        *(
+            f"poster:definition-{word}"
+            for word in ("minimisers", "useful", "strongly-efficient", "adjacency", "privacy")
+        ),
+        "poster:figure-setting",
+        "poster:sample-size",
+        "poster:privacy",
+        "poster:usefulness",
+        "poster:efficiency",
+    ],
 }
 ERRATA = sorted((ROOT / "notebooks").rglob("errata.md"))
 #: Verdicts that say something about the printed text.

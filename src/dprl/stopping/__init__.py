@@ -1,0 +1,82 @@
+"""Sequential learning: stop as soon as the data suffice, privately.
+
+Stands beside the rest of the package: it uses :mod:`dprl.privacy` and nothing of
+reinforcement learning.
+"""
+
+from dprl.stopping.bounds import (
+    deviation_failure,
+    efficiency_factor,
+    efficiency_factor_printed,
+    fixed_private_sample_size,
+    fixed_sample_size,
+    initial_sample_size,
+    noise_allowance,
+    noise_tail,
+    packing_limit,
+    penalty_constant,
+    sequential_private_sample_size,
+    subset_penalty_constant,
+    usefulness_factor,
+    usefulness_factor_printed,
+)
+from dprl.stopping.laws import largest_loss, pair_delta, printed_law, private_law
+from dprl.stopping.penalties import (
+    fair_signs,
+    finite_class_sums,
+    subset_sums,
+    threshold_penalty,
+    threshold_sums,
+)
+from dprl.stopping.rules import (
+    NEIGHBOURS,
+    READINGS,
+    SequentialRelease,
+    SequentialRuns,
+    choice_probabilities,
+    choose,
+    printed_sequential_runs,
+    private_sequential_learning,
+    private_sequential_runs,
+    stop_printed,
+    stop_privately,
+    stop_without_privacy,
+)
+
+__all__ = [
+    "NEIGHBOURS",
+    "READINGS",
+    "SequentialRelease",
+    "SequentialRuns",
+    "choice_probabilities",
+    "choose",
+    "deviation_failure",
+    "efficiency_factor",
+    "efficiency_factor_printed",
+    "fair_signs",
+    "finite_class_sums",
+    "fixed_private_sample_size",
+    "fixed_sample_size",
+    "initial_sample_size",
+    "largest_loss",
+    "noise_allowance",
+    "noise_tail",
+    "packing_limit",
+    "pair_delta",
+    "penalty_constant",
+    "printed_law",
+    "printed_sequential_runs",
+    "private_law",
+    "private_sequential_learning",
+    "private_sequential_runs",
+    "sequential_private_sample_size",
+    "stop_printed",
+    "stop_privately",
+    "stop_without_privacy",
+    "subset_penalty_constant",
+    "subset_sums",
+    "threshold_penalty",
+    "threshold_sums",
+    "usefulness_factor",
+    "usefulness_factor_printed",
+]

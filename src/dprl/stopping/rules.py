@@ -1,0 +1,501 @@
+r"""Sequential learning: stopping rules, printed and private, and what is learnt at the stop.
+
+S_n = n r_n is the Rademacher sum of the class after n observations
+(:mod:`dprl.stopping.penalties`), N = N(alpha, beta) the first n at which a rule may stop
+(:mod:`dprl.stopping.bounds`). After n observations, n >= N,
+
+- without privacy: stop if S_n < alpha n;                                              (1)
+- as printed, the counter being n + 1 then: stop if S_n < alpha (n + 1) + delta,       (2)
+  delta ~ Lap(1/eps), drawn once or afresh at each n (the poster allows both readings);
+- private: rho ~ Lap(2/eps_1) once, nu_n ~ Lap(4/eps_1) at each n; stop if
+  S_n - alpha n + nu_n < rho.                                                          (3)
+
+At the stop the exponential mechanism chooses a function,
+
+    Pr[f] proportional to exp( -(eps_2/2) sum_{i <= n} f(X_i) ).                       (4)
+
+The poster prints (4) without the factor 1/2: the same mechanism with twice the budget.
+
+(3) is the sparse vector technique (Dwork and Roth 2014, section 3.6; Lyu, Su and Li 2017) on
+queries that one observation moves by at most 1; the stop and the function together are
+(eps_1 + eps_2, 0)-differentially private, neighbours replacing one observation of the
+stream. Both rules (2) are not eps-private.
+
+The random numbers are for study, see :mod:`dprl.privacy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dprl import _validation as check
+from dprl._validation import BoolArray, FloatArray, IntArray
+from dprl.privacy import Guarantee
+from dprl.stopping.bounds import initial_sample_size
+from dprl.stopping.penalties import _zeros_and_ones, fair_signs, finite_class_sums
+
+#: The relation under which the guarantee is proved.
+NEIGHBOURS = "replace one observation of the stream"
+
+READINGS = ("one draw", "fresh draws")
+
+
+# -- rules on the path of sums -----------------------------------------------------------------
+
+
+def stop_without_privacy(sums: ArrayLike, alpha: float, beta: float) -> IntArray:
+    """First n >= N with S_n < alpha n, rule (1). Not private.
+
+    Parameters
+    ----------
+    sums : array_like, shape (..., n)
+        S_1, ..., S_n; n at least N(alpha, beta).
+    alpha : float
+        > 0.
+    beta : float
+        In (0, 1).
+
+    Returns
+    -------
+    ndarray of int, shape (...)
+        The number of observations at the stop; 0 if the rule does not stop within the path.
+
+    Examples
+    --------
+    >>> int(stop_without_privacy(np.zeros(100), 0.5, 0.5))
+    29
+    """
+    s, start, n = _checks(sums, alpha, beta)
+    return _first(s < alpha * n, start)
+
+
+def stop_printed(
+    sums: ArrayLike,
+    alpha: float,
+    beta: float,
+    epsilon: float,
+    reading: str,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Rule (2), as the poster prints it. It is **not** epsilon-private, in neither reading.
+
+    Parameters
+    ----------
+    sums : array_like, shape (..., n)
+        S_1, ..., S_n of each run; one path is spread over runs with ``numpy.broadcast_to``.
+    alpha : float
+        > 0.
+    beta : float
+        In (0, 1).
+    epsilon : float
+        > 0; the noise has scale 1/epsilon.
+    reading : str
+        "one draw" or "fresh draws".
+    rng : numpy.random.Generator
+        One number for each run; or, at each n, one for each run that goes on, in order.
+
+    Returns
+    -------
+    ndarray of int, shape (...)
+        As in :func:`stop_without_privacy`.
+
+    Examples
+    --------
+    >>> paths = np.broadcast_to(np.zeros(60), (4, 60))
+    >>> stop_printed(paths, 0.5, 0.5, 0.1, "fresh draws", np.random.default_rng(0)).tolist()
+    [29, 29, 30, 30]
+    """
+    s, start, n = _checks(sums, alpha, beta)
+    scale = 1 / check.positive("epsilon", epsilon)
+    _check_reading(reading)
+    source = check.generator(rng)
+    if reading == "one draw":
+        delta = np.asarray(source.laplace(scale=scale, size=s.shape[:-1]))
+        return _first(s - alpha * (n + 1) < delta[..., None], start)
+    return _step_by_step(
+        s - alpha * (n + 1), start, np.zeros(s.shape[:-1]), lambda k: -source.laplace(0, scale, k)
+    )
+
+
+def stop_privately(
+    sums: ArrayLike, alpha: float, beta: float, epsilon: float, rng: np.random.Generator
+) -> IntArray:
+    """Rule (3). The stop is (epsilon, 0)-private; neighbours replace one observation.
+
+    Also if the signs behind the sums are published. That the path ended without a stop may
+    be published too; the length of the path must be public.
+
+    Parameters
+    ----------
+    sums : array_like, shape (..., n)
+        S_1, ..., S_n of each run, from :mod:`dprl.stopping.penalties`: replacing one
+        observation must change each by at most 1.
+    alpha : float
+        > 0.
+    beta : float
+        In (0, 1).
+    epsilon : float
+        eps_1 > 0.
+    rng : numpy.random.Generator
+        One threshold for each run; then, at each n, one number for each run that goes on.
+
+    Returns
+    -------
+    ndarray of int, shape (...)
+        As in :func:`stop_without_privacy`.
+
+    Examples
+    --------
+    >>> paths = np.broadcast_to(np.zeros(60), (4, 60))
+    >>> stop_privately(paths, 0.5, 0.5, 0.5, np.random.default_rng(0)).tolist()
+    [29, 30, 29, 32]
+    """
+    s, start, n = _checks(sums, alpha, beta)
+    eps, source = check.positive("epsilon", epsilon), check.generator(rng)
+    rho = np.asarray(source.laplace(scale=2 / eps, size=s.shape[:-1]))
+    return _step_by_step(s - alpha * n, start, rho, lambda k: source.laplace(0, 4 / eps, k))
+
+
+def _checks(sums: ArrayLike, alpha: float, beta: float) -> tuple[FloatArray, int, IntArray]:
+    """The sums from n = N on, N, and these n."""
+    s = check.finite_array("sums", sums)
+    start = _start(s.shape[-1] if s.ndim else 0, alpha, beta)
+    return s[..., start - 1 :], start, np.arange(start, s.shape[-1] + 1)
+
+
+def _start(length: int, alpha: float, beta: float) -> int:
+    """N, if the stream is that long."""
+    start = initial_sample_size(alpha, beta)
+    if length < start:
+        raise ValueError(
+            f"the stream must hold at least N(alpha, beta) = {start} observations, got {length}"
+        )
+    return start
+
+
+def _check_reading(reading: str) -> None:
+    if reading not in READINGS:
+        raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {reading!r}")
+
+
+def _first(stops: BoolArray, start: int) -> IntArray:
+    out: IntArray = np.where(stops.any(axis=-1), start + stops.argmax(axis=-1), 0)
+    return out
+
+
+def _step_by_step(
+    margin: FloatArray,
+    start: int,
+    threshold: FloatArray,
+    noise: Callable[[int], FloatArray],
+) -> IntArray:
+    """First n with margin + noise < threshold; noise only for the runs that go on."""
+    flat, bar = margin.reshape(-1, margin.shape[-1]), threshold.ravel()
+    out = np.zeros(bar.size, dtype=np.int64)
+    going = np.arange(bar.size)
+    for i in range(flat.shape[1]):
+        stops = flat[going, i] + noise(going.size) < bar[going]
+        out[going[stops]] = start + i
+        going = going[~stops]
+        if not going.size:
+            break
+    return out.reshape(threshold.shape)
+
+
+# -- the choice of a function ------------------------------------------------------------------
+
+
+def choice_probabilities(total_losses: ArrayLike, epsilon: float) -> FloatArray:
+    """The exponential mechanism (4) for k functions.
+
+    Parameters
+    ----------
+    total_losses : array_like, shape (..., k)
+        sum_{i <= n} f_j(X_i); one observation changes each by at most 1.
+    epsilon : float
+        eps_2 > 0. With twice the promised epsilon it is the mechanism that the poster prints.
+
+    Returns
+    -------
+    ndarray, shape (..., k)
+
+    Examples
+    --------
+    >>> choice_probabilities([0, 2], 1.0).round(4).tolist()  # e : 1
+    [0.7311, 0.2689]
+    """
+    total, eps = _totals(total_losses), check.positive("epsilon", epsilon)
+    weight = np.exp(-eps / 2 * (total - total.min(axis=-1, keepdims=True)))
+    out: FloatArray = weight / weight.sum(axis=-1, keepdims=True)
+    return out
+
+
+def choose(total_losses: ArrayLike, epsilon: float, rng: np.random.Generator) -> IntArray:
+    """One function from (4) for each run; (epsilon, 0)-private for each.
+
+    Parameters
+    ----------
+    total_losses, epsilon
+        As in :func:`choice_probabilities`.
+    rng : numpy.random.Generator
+        k Gumbel numbers for each run: the largest noisy score has the law (4).
+
+    Returns
+    -------
+    ndarray of int, shape (...)
+
+    Examples
+    --------
+    >>> choose([[0, 50], [50, 0]], 1.0, np.random.default_rng(0)).tolist()
+    [0, 1]
+    """
+    total, eps = _totals(total_losses), check.positive("epsilon", epsilon)
+    noisy = -eps / 2 * total + check.generator(rng).gumbel(size=total.shape)
+    out: IntArray = np.asarray(noisy.argmax(axis=-1))
+    return out
+
+
+def _totals(total_losses: ArrayLike) -> FloatArray:
+    total = check.finite_array("total_losses", total_losses)
+    if total.ndim == 0 or total.shape[-1] == 0:
+        raise ValueError(f"total_losses must hold one number per function, got {total.shape}")
+    if (total < 0).any():
+        raise ValueError(f"total_losses must not be negative, got {total.min()}")
+    return total
+
+
+# -- the whole algorithm -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SequentialRelease:
+    """What the private algorithm releases.
+
+    Attributes
+    ----------
+    samples : int
+        Observations used, all of them if the rule did not stop.
+    stopped : bool
+        Whether the rule stopped; if not, nothing is promised about the error.
+    chosen : int
+        Index of the function.
+    guarantee : Guarantee
+        For all three together.
+    """
+
+    samples: int
+    stopped: bool
+    chosen: int
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialRuns:
+    """Independent runs, for simulation: each alone would be a release, together they are not.
+
+    Attributes
+    ----------
+    samples : ndarray of int, shape (runs,)
+    stopped : ndarray of bool, shape (runs,)
+    chosen : ndarray of int, shape (runs,)
+    """
+
+    samples: IntArray
+    stopped: BoolArray
+    chosen: IntArray
+
+
+def private_sequential_learning(
+    losses: ArrayLike,
+    *,
+    alpha: float,
+    beta: float,
+    epsilon_stop: float,
+    epsilon_choice: float,
+    rng: np.random.Generator,
+) -> SequentialRelease:
+    """Learn from a stream, stop by (3), choose by (4), and say what is promised.
+
+    O(nk) time.
+
+    Parameters
+    ----------
+    losses : array_like of 0 and 1, shape (n, k)
+        f_j(X_i) for the observations of the stream, in order, and k functions; the rule may
+        stop before the end. k, the functions and n are public.
+    alpha : float
+        Tolerance, > 0: the released function is (k_1 alpha, 2 beta)-useful if the rule
+        stops, :func:`dprl.stopping.bounds.usefulness_factor`.
+    beta : float
+        In (0, 1).
+    epsilon_stop, epsilon_choice : float
+        eps_1, eps_2 > 0; the release is (eps_1 + eps_2, 0)-private.
+    rng : numpy.random.Generator
+        The signs, the noise of the rule, then the choice.
+
+    Returns
+    -------
+    SequentialRelease
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not of the kind or range above, or the stream is shorter than
+        N(alpha, beta).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> losses = rng.random((60, 3)) < [0.1, 0.5, 0.9]
+    >>> release = private_sequential_learning(
+    ...     losses, alpha=0.5, beta=0.5, epsilon_stop=1, epsilon_choice=1, rng=rng)
+    >>> release.samples, release.stopped, release.chosen
+    (29, True, 0)
+    >>> print(release.guarantee)
+    (2, 0)-differentially private; neighbours: replace one observation of the stream
+    """
+    promise = Guarantee(
+        check.positive("epsilon_stop", epsilon_stop)
+        + check.positive("epsilon_choice", epsilon_choice),
+        0.0,
+        NEIGHBOURS,
+    )
+    f = _zeros_and_ones("losses", losses)
+    if f.ndim != 2:
+        raise ValueError(f"losses must have shape (n, k), got {f.shape}")
+    out = private_sequential_runs(
+        f,
+        alpha=alpha,
+        beta=beta,
+        epsilon_stop=epsilon_stop,
+        epsilon_choice=epsilon_choice,
+        runs=1,
+        rng=rng,
+    )
+    return SequentialRelease(int(out.samples[0]), bool(out.stopped[0]), int(out.chosen[0]), promise)
+
+
+def private_sequential_runs(
+    losses: ArrayLike,
+    *,
+    alpha: float,
+    beta: float,
+    epsilon_stop: float,
+    epsilon_choice: float,
+    rng: np.random.Generator,
+    runs: int | None = None,
+) -> SequentialRuns:
+    """Many independent runs of the private algorithm, for simulations and audits.
+
+    Parameters
+    ----------
+    losses : array_like of 0 and 1, shape (n, k) or (runs, n, k)
+        The same stream for every run, or one for each.
+    alpha, beta, epsilon_stop, epsilon_choice, rng
+        As in :func:`private_sequential_learning`.
+    runs : int, optional
+        >= 1; needed, and allowed, for one stream only.
+
+    Returns
+    -------
+    SequentialRuns
+
+    Examples
+    --------
+    >>> out = private_sequential_runs(
+    ...     np.zeros((60, 2)), alpha=0.5, beta=0.5, epsilon_stop=1, epsilon_choice=1, runs=3,
+    ...     rng=np.random.default_rng(0))
+    >>> out.samples.shape
+    (3,)
+    """
+    check.positive("epsilon_stop", epsilon_stop)
+    f, count = _streams(losses, runs, alpha, beta)
+    eps = check.positive("epsilon_choice", epsilon_choice)
+    return _runs(
+        f, count, lambda sums: stop_privately(sums, alpha, beta, epsilon_stop, rng), eps, rng
+    )
+
+
+def printed_sequential_runs(
+    losses: ArrayLike,
+    *,
+    alpha: float,
+    beta: float,
+    epsilon: float,
+    reading: str,
+    rng: np.random.Generator,
+    runs: int | None = None,
+) -> SequentialRuns:
+    """Many runs of the poster's algorithm: rule (2), then (4) without the 1/2. Not private.
+
+    The penalty is that of the class, and the sum of losses is over the observations that
+    were drawn: the two places where the printed lines cannot be executed literally.
+
+    Parameters
+    ----------
+    losses, alpha, beta, rng, runs
+        As in :func:`private_sequential_runs`.
+    epsilon : float
+        > 0, used for both stages as printed.
+    reading : str
+        "one draw" or "fresh draws".
+
+    Returns
+    -------
+    SequentialRuns
+
+    Examples
+    --------
+    >>> out = printed_sequential_runs(
+    ...     np.zeros((60, 2)), alpha=0.5, beta=0.5, epsilon=1, reading="one draw", runs=3,
+    ...     rng=np.random.default_rng(0))
+    >>> out.samples.tolist()
+    [29, 29, 29]
+    """
+    eps = check.positive("epsilon", epsilon)
+    _check_reading(reading)
+    f, count = _streams(losses, runs, alpha, beta)
+    # 2 eps: (4) with exp(-eps sum)
+    return _runs(
+        f, count, lambda sums: stop_printed(sums, alpha, beta, eps, reading, rng), 2 * eps, rng
+    )
+
+
+def _streams(
+    losses: ArrayLike, runs: int | None, alpha: float, beta: float
+) -> tuple[IntArray, int]:
+    """The losses and the number of runs; everything is checked before a number is drawn."""
+    f = _zeros_and_ones("losses", losses)
+    if f.ndim == 2 and runs is not None:
+        count = check.whole("runs", runs)
+    elif f.ndim == 3 and runs is None:
+        count = len(f)
+    else:
+        raise ValueError(
+            "give losses of shape (n, k) together with runs, or losses of shape (runs, n, k); "
+            f"got shape {f.shape} and runs {runs!r}"
+        )
+    _start(f.shape[-2], alpha, beta)
+    return f, count
+
+
+def _runs(
+    f: IntArray,
+    count: int,
+    stop: Callable[[IntArray], IntArray],
+    epsilon_choice: float,
+    rng: np.random.Generator,
+) -> SequentialRuns:
+    length = f.shape[-2]
+    when = stop(finite_class_sums(f, fair_signs((count, length), rng)))
+    samples = np.where(when > 0, when, length)
+    if f.ndim == 2:
+        totals = np.cumsum(f, axis=0, dtype=np.int64)[samples - 1]
+    else:
+        used = np.arange(length) < samples[:, None]
+        totals = np.stack([(f[..., j] * used).sum(axis=1) for j in range(f.shape[-1])], axis=-1)
+    return SequentialRuns(samples, when > 0, choose(totals, epsilon_choice, rng))
