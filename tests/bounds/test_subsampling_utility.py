@@ -243,9 +243,9 @@ def test_the_signal_of_the_plain_mechanism(eps, delta):
 @pytest.mark.parametrize(("eps", "delta"), PROMISES)
 def test_the_minorants_lie_below(eps, delta):
     mu, b, c = plain(eps, delta)
-    g = u._plain(eps, delta).steepness
-    phi = stats.norm.pdf(b)
-    kappa = phi / (g * mu)
+    phi, kappa = stats.norm.pdf(b), u.minorant_curvature(eps, delta)
+    g = phi / (kappa * mu)
+    assert u.total_threshold(eps, delta) == pytest.approx(4 * (g + 1) / (mu * g) ** 2)
     y = np.concatenate([np.linspace(0, 20, 20_001), np.geomspace(20, 1e4 / phi, 20_001)])
     curve, line = special.ndtr(y - c), special.ndtr(-b) + phi * (y - mu)
     assert (curve - (line - kappa * (y - mu) ** 2)).min() >= -1e-15

@@ -640,6 +640,34 @@ def safe_fraction(epsilon: float, delta: float) -> float:
     return _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta)).safe
 
 
+def minorant_curvature(epsilon: float, delta: float) -> float:
+    """kappa: a parabola that touches Phi(y - c) at mu and lies below it for all y.
+
+    Phi(y - c) >= Phi(-b) + phi(b)(y - mu) - kappa (y - mu)^2. With phi(1)/2 by Taylor's theorem.
+    Where b > 0, also with phi(b)^2/(4 (2 Phi(b) - 1)): put z = y - mu and P = Phi(z - b) -
+    Phi(-b); then P >= phi(b) z for z <= 2b, and beyond P >= 2 Phi(b) - 1 and
+    phi(b) z <= P + (phi(b) z)^2/(4P). The lesser of the two is returned.
+
+    Parameters
+    ----------
+    epsilon : float
+        > 0.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+        > 0.
+
+    Examples
+    --------
+    >>> round(minorant_curvature(1.0, 0.1), 4), round(minorant_curvature(0.01, 0.1), 4)
+    (0.0577, 0.121)
+    """
+    return _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta)).curvature
+
+
 def total_threshold(epsilon: float, delta: float) -> float:
     """N_0, right side of (5): total utility is never better if n V/(d Delta^2) >= N_0.
 
@@ -665,7 +693,7 @@ def total_threshold(epsilon: float, delta: float) -> float:
     """
     plain = _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta))
     g = plain.steepness
-    return float(4 * (g + 1) / (plain.mu * g) ** 2)
+    return 4 * (1 + 1 / g) / g / plain.mu**2
 
 
 def name_and_shame_threshold(epsilon: float, delta: float) -> float:
@@ -848,8 +876,8 @@ class _Plain(NamedTuple):
     """The analytic Gaussian mechanism at one promise, and what (3) to (5) need of it."""
 
     mu: float
-    offset: float  # b
-    steepness: float  # g
+    curvature: float  # kappa
+    steepness: float  # g = phi(b)/(kappa mu)
     safe: float  # q_0
 
 
@@ -858,21 +886,21 @@ def _plain(epsilon: float, delta: float) -> _Plain:
     mu = averaged_gaussian_mu(1.0, 1, epsilon, delta)  # k = n: nothing is sub-sampled
     b = epsilon / mu - mu / 2
     density = math.exp(-(b**2) / 2) / math.sqrt(2 * math.pi)
-    if b <= 0:
-        return _Plain(mu, b, 2 * density / (_STEEPEST * mu), 1.0)
-    between = special.erf(b / math.sqrt(2))  # 2 Phi(b) - 1
-    # density underflows for large b; 1/kappa is then dominated by the second form
-    g = max(2 * density / _STEEPEST, 4 * between / density) / mu
-    return _Plain(mu, b, g, mu / (mu + _tangent_ends(b, density, between)))
+    if b <= 1e-12:
+        return _Plain(mu, _STEEPEST / 2, 2 * density / (_STEEPEST * mu), 1.0)
+    between = float(special.erf(b / math.sqrt(2)))  # 2 Phi(b) - 1
+    kappa = min(_STEEPEST / 2, density**2 / (4 * between))
+    g = max(2 * density / _STEEPEST, 4 * between / density) / mu  # density**2 may underflow
+    return _Plain(mu, kappa, g, mu / (mu + _tangent_ends(b, density)))
 
 
-def _tangent_ends(b: float, density: float, between: float) -> float:
+def _tangent_ends(b: float, density: float) -> float:
     """z_0: where the tangent of Phi at -b, followed to the right, meets Phi again; b > 0."""
 
     def gap(z: float) -> float:
         return float(special.ndtr(z - b) - special.ndtr(-b) - density * z)
 
-    low, high = 2 * b, 1 / density  # at 2b Phi is above, at 1/phi(b) the tangent
+    low, high = 2 * b, 2 / density  # at 2b Phi is above, at the other end the tangent is
     if gap(low) <= 0:  # b below rounding
         return low
     return float(optimize.brentq(gap, low, high, xtol=1e-14 * max(low, 1.0), rtol=1e-14))
