@@ -663,7 +663,7 @@ def minorant_curvature(epsilon: float, delta: float) -> float:
     Examples
     --------
     >>> round(minorant_curvature(1.0, 0.1), 4), round(minorant_curvature(0.01, 0.1), 4)
-    (0.0577, 0.121)
+    (0.0575, 0.121)
     """
     return _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta)).curvature
 
