@@ -234,7 +234,7 @@ def plan_settings(
     f_max : float
         Returns are in [0, f_max].
     most_subsamples : int
-        Budget of the rule: largest m, but never more than n or 2^14, whichever is larger.
+        Budget of the rule: largest m, but never more than 4n or 2^14, whichever is larger.
     most_draws : int
         Budget of the rule: largest mk; 4n if that is more.
     algorithms : sequence of str
@@ -304,7 +304,7 @@ class _Budget:
     Attributes
     ----------
     subsamples : int
-        Largest m, where n and 2^14 are not less.
+        Largest m, where 4n and 2^14 are not less.
     total : int
         Largest mk, where 4n is not more.
     """
@@ -424,7 +424,7 @@ class _Planner:
         power = _WIDE if self.ridge == "tuned" else _POWER
         sizes = _powers(power, max(self.n // 2, 1))
         found: list[SubsamplingChoice] = []
-        most = min(budget.subsamples, max(_FIRST_SUBSAMPLES, self.n))
+        most = min(budget.subsamples, max(_FIRST_SUBSAMPLES, 4 * self.n))
         for m in sorted({*_powers(power, most), 2 ** (most.bit_length() - 1)}):
             found += subsampling_candidates(
                 self.n,
