@@ -243,6 +243,8 @@ def test_usefulness_factor_is_5_without_noise_and_grows_as_epsilon_falls():
     n = stopping.initial_sample_size(0.1, 0.05)
     choice = 2 * math.log(64 / 0.02) / (0.3 * 0.1 * n)
     assert stopping.usefulness_factor(*rule, 1e12, 0.3, extra=0.04) == pytest.approx(5 + choice)
+    noise = stopping.noise_allowance(0.1, n, 0.3, 0.02)
+    assert stopping.usefulness_factor(*rule, 0.3, 1e12, extra=0.04) == pytest.approx(5 + 2 * noise)
 
 
 def test_printed_factors_have_epsilon_upside_down():
@@ -262,8 +264,16 @@ def test_efficiency_factor_leaves_room_for_the_noise():
         for eps in (0.01, 1.0):
             kappa = stopping.efficiency_factor(0.1, beta, eps) - 6
             n = stopping.initial_sample_size(0.1, beta)
-            assert stopping.noise_tail(kappa * 0.1 * n, eps) <= beta
+            assert 0.7 * beta < stopping.noise_tail(kappa * 0.1 * n, eps) <= beta
     assert stopping.efficiency_factor(0.1, 0.9, 1.0) == 6
+
+
+@given(st.floats(0.01, 3), st.floats(1e-6, 0.999))
+def test_lateness_is_hardly_more_than_the_failure_of_the_opponent(alpha, beta):
+    found, n = stopping.lateness(alpha, beta), stopping.initial_sample_size(alpha, beta)
+    assert beta < found <= (1 + alpha**2 / 4) * beta
+    later = np.exp(-2 * alpha**2 * np.arange(n, n + 200_000)).sum()
+    assert found == pytest.approx(beta + math.exp(-n * alpha**2 / 2) + later, rel=1e-9)
 
 
 @pytest.mark.parametrize("tolerance", [0.05, 0.5, 1.5])
@@ -623,6 +633,17 @@ def test_printed_runs_use_the_doubled_choice():
     )
     law = 1 / (1 + math.exp(-0.7 * 2))  # exp(-eps sum), no half
     assert (out.chosen == 0).mean() == pytest.approx(law, abs=5 * math.sqrt(law * (1 - law) / 4e4))
+
+
+def test_the_choice_uses_the_observations_up_to_the_stop_and_no_other():
+    losses = np.zeros((60, 2), dtype=int)
+    losses[START - 1, 0] = losses[START, 1] = 1  # at N: 1 against 0; before and after: a tie
+    for many in ({"losses": losses, "runs": 50}, {"losses": np.tile(losses, (50, 1, 1))}):
+        out = stopping.private_sequential_runs(
+            **many, **RULE, epsilon_stop=1e6, epsilon_choice=1e6, rng=np.random.default_rng(0)
+        )
+        assert (out.samples == START).all()
+        assert (out.chosen == 1).all()
 
 
 def test_a_stream_that_ends_is_used_up():

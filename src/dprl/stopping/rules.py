@@ -14,7 +14,8 @@ At the stop the exponential mechanism chooses a function,
 
     Pr[f] proportional to exp( -(eps_2/2) sum_{i <= n} f(X_i) ).                       (4)
 
-The poster prints (4) without the factor 1/2: the same mechanism with twice the budget.
+The poster writes "Exponential(f^erm, eps tau)". Read as weights exp(-eps sum_i f(X_i)), it is
+(4) with twice the budget.
 
 (3) is the sparse vector technique (Dwork and Roth 2014, section 3.6; Lyu, Su and Li 2017) on
 queries that one observation moves by at most 1; the stop and the function together are
@@ -217,7 +218,7 @@ def choice_probabilities(total_losses: ArrayLike, epsilon: float) -> FloatArray:
     total_losses : array_like, shape (..., k)
         sum_{i <= n} f_j(X_i); one observation changes each by at most 1.
     epsilon : float
-        eps_2 > 0. With twice the promised epsilon it is the mechanism that the poster prints.
+        eps_2 > 0.
 
     Returns
     -------
@@ -432,8 +433,8 @@ def printed_sequential_runs(
 ) -> SequentialRuns:
     """Many runs of the poster's algorithm: rule (2), then (4) without the 1/2. Not private.
 
-    The penalty is that of the class, and the sum of losses is over the observations that
-    were drawn: the two places where the printed lines cannot be executed literally.
+    Read as follows: the penalty is that of the class, the sum of losses is over the
+    observations that were drawn, and the weights of the choice are exp(-eps sum_i f(X_i)).
 
     Parameters
     ----------
