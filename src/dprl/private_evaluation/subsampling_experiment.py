@@ -114,7 +114,7 @@ PUBLIC = ["subsamples", "size", "base_epsilon", "base_delta", "ridge", "chosen"]
 
 _FEW = 5  # runs in the thesis
 _POWER = 4  # sizes and numbers of sub-samples that the rule tries, as powers
-_WIDE = 16  # the same where the ridge is tuned for each
+_WIDE = 8  # the same where the ridge is tuned for each
 _MOST_PRINTED = 2**26  # mk of the printed sizes beyond which they are not run
 _FIRST_SUBSAMPLES = 2**14  # the budget allows as many for any n
 _MOST_BLOCKS = 2**17  # of a partition
@@ -370,7 +370,7 @@ class _Planner:
             yield self.partition()
 
     def partition(self) -> Setting:
-        power = _WIDE if self.ridge == "tuned" else 2
+        power = _POWER if self.ridge == "tuned" else 2
         few = (k for k in _powers(power, self.n) if self.n // k <= _MOST_BLOCKS)
         public = {name: x for name, x in self.common().items() if name != "allow_large_delta"}
         blocks = choose_partition(
