@@ -102,6 +102,20 @@ def test_a_linear_query_would_have_no_bias():
 # -- the law of the noise -----------------------------------------------------------------
 
 
+def test_the_base_delta_left_out_is_the_largest_with_every_trajectory_used_once():
+    for accounting, slack in itertools.product(b.CLOSED_ACCOUNTING, (None, 1e-7)):
+        base = base_promise(1.0, 1e-5, 100, 100, 1, accounting="closed-form", slack=slack)
+        for call in (
+            lambda **what: b.crossover_constant(1.0, 1e-5, **what),
+            lambda **what: float(b.least_subsampled_noise(100, 4, 1.0, 1e-5, **what)),
+            lambda **what: b.least_lsl_ratio(
+                1.0, 1e-5, visit_probabilities=[0.5], weights=[1.0], **what
+            ),
+        ):
+            what = {"accounting": accounting, "slack": slack}
+            assert call(**what) == pytest.approx(call(base_delta=base.delta, **what))
+
+
 @given(st.integers(1, 10**6), st.sampled_from(PROMISES), st.floats(0.1, 50))
 def test_plain_noise_is_that_of_dp_lsw_with_equal_counts(n, promise, f_max):
     eps, delta = promise
@@ -186,7 +200,7 @@ def test_one_direct_release_is_the_partition_into_single_trajectories():
 @pytest.mark.parametrize(("eps", "delta"), PROMISES)
 def test_a_direct_release_has_less_noise_than_any_subsampling(accounting, eps, delta):
     n = 10_000
-    least = b.least_subsampled_noise(n, 40, eps, delta, base_delta=delta, accounting=accounting)
+    least = b.least_subsampled_noise(n, 40, eps, delta, accounting=accounting)
     assert b.direct_noise(n, 40, eps, delta) * 5 < least
 
 
@@ -211,30 +225,39 @@ def test_crossover_points_solve_the_equation(beta, c):
 @pytest.mark.parametrize("accounting", b.CLOSED_ACCOUNTING)
 @pytest.mark.parametrize(("eps", "delta"), PROMISES)
 def test_crossover_separates_where_the_bound_is_below_plain(accounting, eps, delta):
-    m = 2**20
-    low, high = b.crossover(40, eps, delta, subsamples=m, accounting=accounting)
-    n = int(high)
-    base = base_promise(eps, delta, n, m, 1, accounting=accounting)
-    least = [
-        float(
-            b.least_subsampled_noise(
-                x, 40, eps, delta, base_delta=base.delta, accounting=accounting
-            )
+    low, high = b.crossover(40, eps, delta, accounting=accounting)
+    for end, inside in ((low, 1.01), (high, 0.99)):
+        n = np.array([end * inside, end / inside])
+        below = b.least_subsampled_noise(n, 40, eps, delta, accounting=accounting) < b.plain_noise(
+            n, 40, eps, delta
         )
-        for x in (high * 0.99, high * 1.01)
-    ]
-    plain = b.plain_noise([high * 0.99, high * 1.01], 40, eps, delta)
-    assert least[0] < plain[0]
-    assert least[1] > plain[1]
-    assert 1 < low < 50
+        assert below.tolist() == [True, False]
     # in the quadratic regime sub-sampling loses by c, whatever m and k
     late = 3 * float(quadratic_regime_onset(GaussianSmoothing(eps, delta, 40).beta))
-    ratio = b.least_subsampled_noise(
-        late, 40, eps, delta, base_delta=delta, accounting=accounting
-    ) / b.plain_noise(late, 40, eps, delta)
-    c = b.crossover_constant(eps, delta, base_delta=delta, accounting=accounting)
+    ratio = b.least_subsampled_noise(late, 40, eps, delta, accounting=accounting) / b.plain_noise(
+        late, 40, eps, delta
+    )
+    c = b.crossover_constant(eps, delta, accounting=accounting)
     assert float(ratio) == pytest.approx(c)
     assert c > 2
+
+
+@pytest.mark.parametrize("accounting", b.CLOSED_ACCOUNTING)
+@pytest.mark.parametrize(("eps", "delta"), PROMISES)
+def test_outside_the_crossover_no_choice_wins_and_inside_one_does(accounting, eps, delta):
+    def gain(n):
+        tried = []
+        for m, k in itertools.product([2**i for i in range(0, 41, 2)], (1, 2, 8, 64, n)):
+            if n <= m * k and k <= n:
+                base = base_promise(eps, delta, n, m, k, accounting=accounting)
+                tried.append(b.subsampled_noise(m, k, 40, base.epsilon, base.delta))
+        return float(b.plain_noise(n, 40, eps, delta) / min(tried))
+
+    low, high = b.crossover(40, eps, delta, accounting=accounting)
+    for n in (max(int(low), 1), int(high) + 1, int(1.2 * high), int(5 * high)):
+        assert gain(n) <= 1 + 1e-9
+    # the law is an upper limit; the number of sub-samples that it asks for costs little
+    assert gain(int(0.9 * high)) > 1
 
 
 @pytest.mark.parametrize("accounting", b.CLOSED_ACCOUNTING)
@@ -305,6 +328,7 @@ BAD = {
         "accounting",
     ),
     "slack too large": (lambda: b.calibration_limit(1.0, 0.1, slack=0.1), ValueError, "slack"),
+    "slack above half": (lambda: b.crossover(4, 1.0, 0.9, slack=0.6), ValueError, "slack"),
     "bound without trajectories": (
         lambda: b.least_subsampled_noise(0, 4, 1.0, 0.1, base_delta=0.1),
         ValueError,

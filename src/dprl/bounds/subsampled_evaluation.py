@@ -29,17 +29,23 @@ Whatever m and k, the accounting allows no more than k sqrt(m) eps_b <= n z:
     printed (4.9)    z = eps*/sqrt(8 L),                 L = ln(1/delta'),
     closed form      z^2 + sqrt(2 L) z = eps*,                                         (5)
 
-(e^{eps_b} - 1 is n z/(k sqrt(m)) divided by e^{eps_b} in the first case, and at most
+(e^{eps_b} - 1 is n z/(k sqrt(m)) divided by e^{eps_b} in the first case, and
 n z/(k sqrt(m)) in the second), so
 
     s >= 5 sqrt(2 ln(2/delta_b)) F sqrt(N) / (n z),                                    (6)
 
-and for k = 1 the two sides agree in the limit of large m but for delta_b. So (3) is above (6)
-exactly where, in the exponential regime,
+and for k = 1 the ratio of the two sides tends to 1 as m grows. If mk >= n, delta_b is at most
+delta* - delta', which can stand in its place: then (6) depends on the promise and n only. By (3),
 
-    n e^{-(n-1) beta/2} > c,     c = sqrt(ln(2/delta_b) / ln(2/delta*)) eps* / z,      (7)
+    sigma_n = (alpha F sqrt(N)/n) max{1, n e^{-(n-1) beta/2}},
 
-that is (n - 1) beta < 2 ln(n/c): between two crossover points, given by Lambert's function.
+and (6) is c alpha F sqrt(N)/n with
+
+    c = sqrt(ln(2/delta_b) / ln(2/delta*)) eps* / z.                                   (7)
+
+For mk >= n and delta' <= 1/2, c >= eps*/z >= sqrt(2 L) > 1. Then (3) is above (6) exactly where
+n e^{-(n-1) beta/2} > c, that is (n - 1) beta < 2 ln(n/c): between two crossover points, given by
+Lambert's function.
 
 At k = 1 a base run sees one trajectory, and the mean over many sub-samples is the plain average
 plus Gaussian noise of standard deviation s. The average has global sensitivity F sqrt(N)/n, so
@@ -47,7 +53,7 @@ one Gaussian release needs
 
     F sqrt(N) / (n mu),   mu = mu(eps*, delta*) of the analytic Gaussian mechanism,     (8)
 
-without any sub-sampling: less than (6) by the factor 5 sqrt(2 ln(2/delta_b)) mu/z.
+without any sub-sampling: less than (6) by the factor 5 sqrt(2 ln(2/delta_b)) mu/z, whatever n.
 
 **DP-LSL** has no plateau. Its local bound (c_l sqrt(sum_s rho_s |X_s|) + q ||rho||_2)^2, with c_l
 the coefficient of :func:`~dprl.private_evaluation.lsl_coefficient`, grows with the visits and is
@@ -79,7 +85,6 @@ from dprl.evaluation import regression_weights
 from dprl.features import feature_matrix, weighted_pseudo_inverse
 from dprl.privacy import GaussianSmoothing
 from dprl.privacy.gaussian import analytic_gaussian_sigma
-from dprl.private_evaluation.subsample_and_average import base_promise
 
 #: The accountings for which the limit (5) is proved.
 CLOSED_ACCOUNTING = ("printed", "closed-form")
@@ -310,7 +315,7 @@ def least_subsampled_noise(
     epsilon: float,
     delta: float,
     *,
-    base_delta: float,
+    base_delta: float | None = None,
     f_max: float = 1.0,
     accounting: ClosedAccounting = "printed",
     slack: float | None = None,
@@ -325,8 +330,8 @@ def least_subsampled_noise(
         N.
     epsilon, delta : float
         The promise of the whole.
-    base_delta : float
-        delta_b in (0, 1), or an upper bound on it: at most (delta* - delta') n/(mk).
+    base_delta : float, optional
+        delta_b in (0, 1), or an upper bound on it; default delta* - delta', for all m k >= n.
     f_max : float
         F > 0.
     accounting, slack
@@ -334,14 +339,14 @@ def least_subsampled_noise(
 
     Examples
     --------
-    >>> float(least_subsampled_noise(10_000, 40, 0.1, 0.1, base_delta=0.05).round(4))
+    >>> float(least_subsampled_noise(10_000, 40, 0.1, 0.1).round(4))
     0.4205
     """
     count = check.finite_array("n", n)
     if (count < 1).any():
         raise ValueError(f"n must be at least 1, got {count.min()}")
     z = calibration_limit(epsilon, delta, accounting=accounting, slack=slack)
-    tail = check.open_unit("base_delta", base_delta)
+    tail = _base_delta(base_delta, delta, slack)
     top = check.positive("f_max", f_max) * math.sqrt(check.whole("n_states", n_states))
     return 5 * math.sqrt(2 * math.log(2 / tail)) * top / (count * z)
 
@@ -367,7 +372,7 @@ def crossover_constant(
     epsilon: float,
     delta: float,
     *,
-    base_delta: float,
+    base_delta: float | None = None,
     accounting: ClosedAccounting = "printed",
     slack: float | None = None,
 ) -> float:
@@ -377,10 +382,10 @@ def crossover_constant(
 
     Examples
     --------
-    >>> round(crossover_constant(0.1, 0.1, base_delta=0.05), 3)
+    >>> round(crossover_constant(0.1, 0.1), 3)
     5.432
     """
-    tail, base = check.open_unit("delta", delta), check.open_unit("base_delta", base_delta)
+    tail, base = check.open_unit("delta", delta), _base_delta(base_delta, delta, slack)
     z = calibration_limit(epsilon, delta, accounting=accounting, slack=slack)
     return math.sqrt(math.log(2 / base) / math.log(2 / tail)) * epsilon / z
 
@@ -391,15 +396,16 @@ def least_lsl_ratio(
     *,
     visit_probabilities: ArrayLike,
     weights: ArrayLike,
-    base_delta: float,
+    base_delta: float | None = None,
     accounting: ClosedAccounting = "printed",
     slack: float | None = None,
 ) -> float:
     r"""Sub-sampled DP-LSL has at least this many times the noise of plain DP-LSL, equation (9).
 
-    For every n, m, k <= n, Phi and lambda_k; plain with lambda_n = lambda_k n/k. Root mean square
-    over independent trajectories on the left, any batch of n trajectories on the right; the
-    printed algorithm and the improved one.
+    For every n, m, k <= n (with m k >= n if base_delta is left out), Phi and lambda_k; plain with
+    lambda_n = lambda_k n/k. Root mean square over independent trajectories on the left, any batch
+    of n trajectories on the right; the printed algorithm and the improved one. Says nothing
+    where it is below 1.
 
     Parameters
     ----------
@@ -414,7 +420,7 @@ def least_lsl_ratio(
     --------
     >>> p = [s / 40 for s in range(1, 41)]
     >>> ratio = least_lsl_ratio(
-    ...     1.0, 1e-5, visit_probabilities=p, weights=[1.0] * 40, base_delta=5e-6)
+    ...     1.0, 1e-5, visit_probabilities=p, weights=[1.0] * 40)
     >>> round(ratio, 2)
     7.27
     """
@@ -469,13 +475,13 @@ def crossover(
     epsilon: float,
     delta: float,
     *,
-    subsamples: int,
     accounting: ClosedAccounting = "printed",
     slack: float | None = None,
 ) -> tuple[float, float]:
-    """Where the law (7) lets sub-sampling with k = 1 and m given have less noise than plain DP-LSW.
+    """Between which n the law (7) lets sub-sampling have less noise than plain DP-LSW.
 
-    delta_b depends on n, slowly: the larger crossover point and delta_b there are found in turn.
+    Outside, no m and k with m k >= n do. Inside, some do if m may be large enough, but near the
+    ends none may: (6) is approached and not attained.
 
     Parameters
     ----------
@@ -483,36 +489,32 @@ def crossover(
         N, also the dimension.
     epsilon, delta : float
         The promise; epsilon in (0, 5].
-    subsamples : int
-        m >= 1.
-    accounting, slack
+    accounting : {"printed", "closed-form"}
         As in :func:`calibration_limit`.
+    slack : float, optional
+        delta', below delta* and at most 1/2; default delta*/2.
 
     Returns
     -------
     (float, float)
-        The smaller and the larger crossover point in n, for the delta_b of the larger; NaN if
-        the two curves do not meet.
+        The smaller and the larger crossover point; NaN if plain always has less noise.
 
     Examples
     --------
-    >>> low, high = crossover(40, 0.1, 0.1, subsamples=2**20)
+    >>> low, high = crossover(40, 0.1, 0.1)
     >>> round(low, 1), int(round(high, -2))
-    (7.8, 28200)
+    (5.4, 29600)
     """
     constants = GaussianSmoothing(epsilon, delta, check.whole("n_states", n_states))
-    m = check.whole("subsamples", subsamples)
-    n = max(2 / constants.beta, 2.0)
-    low = high = math.nan
-    for _ in range(100):
-        base = base_promise(
-            epsilon, delta, max(int(n), 1), m, 1, accounting=accounting, slack=slack
-        )
-        c = crossover_constant(
-            epsilon, delta, base_delta=base.delta, accounting=accounting, slack=slack
-        )
-        low, high = (float(x) for x in crossover_points(constants.beta, c))
-        if math.isnan(high) or abs(high - n) <= 1e-9 * n:
-            break
-        n = high
-    return low, high
+    if slack is not None and slack > 0.5:
+        raise ValueError(f"slack must be at most 1/2, got {slack!r}")
+    c = crossover_constant(epsilon, delta, accounting=accounting, slack=slack)
+    low, high = crossover_points(constants.beta, c)
+    return float(low), float(high)
+
+
+def _base_delta(base_delta: float | None, delta: float, slack: float | None) -> float:
+    """delta_b as given, or the largest with m k >= n: delta* - delta'."""
+    if base_delta is None:
+        return delta - (delta / 2 if slack is None else slack)
+    return check.open_unit("base_delta", base_delta)
