@@ -352,6 +352,21 @@ def test_where_plain_is_useful_plain_is_chosen():
         assert choose(n).score < 0.02
 
 
+def test_the_best_setting_with_subsamples_where_plain_is_better():
+    n, sizes = 20_000, {"subsamples": [1024, 4096], "sizes": [16, 64]}
+    assert private.choose_subsampling(n, ONES, TABULAR, ONES, **sizes, **PUBLIC).plain
+    found = private.subsampling_candidates(n, ONES, TABULAR, ONES, **sizes, **PUBLIC)
+    best = private.choose_subsampling(n, ONES, TABULAR, ONES, with_plain=False, **sizes, **PUBLIC)
+    assert best == min((c for c in found if not c.plain), key=lambda c: c.score)
+    # a ridge between the points of the grid does better
+    found = private.subsampling_candidates(n, ONES, TABULAR, ONES, ridge="tuned", **sizes, **PUBLIC)
+    best = private.choose_subsampling(
+        n, ONES, TABULAR, ONES, ridge="tuned", with_plain=False, **sizes, **PUBLIC
+    )
+    assert not best.plain
+    assert best.score < min(c.score for c in found if not c.plain)
+
+
 def test_a_tuned_ridge_is_no_worse_than_any_fixed_one():
     p = Chain().visit_probabilities()
     tuned = private.choose_subsampling(
@@ -498,6 +513,7 @@ BAD = {
     "budget zero": (lambda: choose(most_subsamples=0), "most_subsamples"),
     "over the budget": (lambda: choose(subsamples=[8192]), "most_subsamples"),
     "size above n": (lambda: choose(sizes=[101]), "size"),
+    "no pair at all": (lambda: choose(subsamples=[], with_plain=False), "candidate"),
     "plan size above n": (lambda: plan(size=101), "size"),
     "plan without subsamples": (lambda: plan(subsamples=0), "subsamples"),
     "values of another length": (lambda: plan(values=[0.1, 0.2, 0.3]), "values"),

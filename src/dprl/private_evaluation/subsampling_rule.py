@@ -735,6 +735,7 @@ def choose_subsampling(
     variance: ArrayLike | None = None,
     recalibrate: bool = False,
     allow_large_delta: bool = False,
+    with_plain: bool = True,
 ) -> SubsamplingChoice:
     """The setting of least planned error; the plain mechanism if nothing beats it.
 
@@ -760,15 +761,19 @@ def choose_subsampling(
         As in :func:`subsampling_candidates`.
     improved, importance, values, variance
         As in :func:`planned_error`.
+    with_plain : bool
+        False: the best setting with sub-samples, even if plain is better. For study.
 
     Returns
     -------
     SubsamplingChoice
+        With "tuned" the ridge of the choice is found between the points of the grid too.
 
     Raises
     ------
     ValueError
-        If a parameter is outside its range, shapes do not fit, or delta > 1/n.
+        If a parameter is outside its range, shapes do not fit, delta > 1/n, or there is no
+        candidate.
 
     Examples
     --------
@@ -797,7 +802,12 @@ def choose_subsampling(
         variance,
     )
     search = _Search(epsilon, delta, ridge, accounting, slack, recalibrate, allow_large_delta)
-    return search.best(plan, search.candidates(plan, most_subsamples, subsamples, sizes))
+    found = search.candidates(plan, most_subsamples, subsamples, sizes)
+    if not with_plain:
+        found = found[1:]
+    if not found:
+        raise ValueError("no pair of subsamples and sizes is a candidate")
+    return search.best(plan, found)
 
 
 def choose_partition(
