@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import integrate, special, stats
+from scipy import special, stats
 
 from dprl.bounds import subsampling_utility as u
 from dprl.privacy import analytic_gaussian_sigma, classical_gaussian_sigma, gaussian_delta
@@ -369,36 +369,6 @@ def test_thresholds_are_ordered(eps, delta):
     assert delta < u.safe_fraction(eps, delta) <= 1
 
 
-# --------------------------------------------------------------------- the price of composition
-
-
-def test_gdp_inflation_by_quadrature_and_by_its_series():
-    mu = np.array([1e-4, 0.1, 0.5, 0.999, 1.001, 2.0, 4.0])
-    closed = [
-        2 / x**2 * integrate.quad(lambda t: 2 * t * np.exp(t * t) * special.ndtr(1.5 * t), 0, x)[0]
-        for x in mu
-    ]
-    assert u.gdp_inflation(mu) == pytest.approx(closed, rel=1e-9)
-    assert (np.diff(u.gdp_inflation(np.geomspace(1e-6, 5, 200))) > 0).all()
-    # R = 1 + mu sqrt(2/pi) + ...
-    assert float(u.gdp_inflation(1e-4)) - 1 == pytest.approx(1e-4 * math.sqrt(2 / math.pi), 1e-3)
-
-
-def test_gdp_inflation_is_the_limit_of_tight_accounting():
-    """k sqrt(m) = n: the noise ratio against R(mu of one base release)."""
-    gaps = []
-    for m in (256, 4096):
-        q = 1 / math.sqrt(m)
-        found = u.utility_ratio(
-            2**20, m, 2**20 // round(math.sqrt(m)), 1.0, 1e-3, calibration="tight", variance=0.0
-        )
-        signal = u.least_noise_signal(1.0, 1e-3) / math.sqrt(float(found.noise))
-        base = signal / (q * math.sqrt(m))
-        gaps.append(abs(float(found.noise) / float(u.gdp_inflation(base)) - 1))
-    assert gaps[1] < gaps[0] < 0.1
-    assert gaps[1] < 0.03
-
-
 # --------------------------------------------------------------------------- utility ratio
 
 
@@ -443,7 +413,6 @@ def test_the_three_calibrations_are_in_order():
         (lambda: u.noise_lower_bound(10, 1, 5, 0.5, 0.9, tail=0.2), "delta \\+ tail"),
         (lambda: u.safe_fraction(0.0, 0.1), "positive"),
         (lambda: u.total_threshold(0.1, 0.0), "strictly between"),
-        (lambda: u.gdp_inflation(0.0), "positive"),
         (
             lambda: u.utility_ratio(10, 1, 5, 0.5, 0.1, calibration="loose", variance=0.1),
             "calibration",

@@ -715,47 +715,6 @@ def name_and_shame_threshold(epsilon: float, delta: float) -> float:
     return delta / ((1 - delta) * mu**2)
 
 
-def gdp_inflation(mu: ArrayLike) -> FloatArray:
-    r"""R(mu) = 2 (e^{mu^2} Phi(3 mu/2) + 3 Phi(-mu/2) - 2)/mu^2: the price of composition.
-
-    Let m -> infinity with k sqrt(m)/n -> c > 0 and mu = Delta/(k sigma_k), signal over noise of
-    one base release, fixed. If all m outputs are accounted for, they tend to Gaussian
-    differential privacy of parameter c mu sqrt(R(mu)) (Dong, Roth and Su 2022). A plain
-    mechanism with the same parameter has R(mu) times less noise variance than the average.
-    R increases from R(0) = 1.
-
-    Parameters
-    ----------
-    mu : array_like
-        > 0.
-
-    Returns
-    -------
-    ndarray
-
-    Notes
-    -----
-    With F the bracket, F(0) = 0 and F'(mu) = 2 mu e^{mu^2} Phi(3 mu/2): R is a mean of
-    2 e^{t^2} Phi(3t/2) over 0 < t < mu, which is how it is computed for small mu.
-
-    Examples
-    --------
-    >>> gdp_inflation([0.1, 0.5, 1.0]).round(3).tolist()
-    [1.085, 1.575, 2.925]
-    """
-    size = check.finite_array("mu", mu)
-    if (size <= 0).any():
-        raise ValueError(f"mu must be positive, got {size.min()}")
-    nodes, weights = np.polynomial.legendre.leggauss(12)
-    share = (1 + nodes) / 2  # of mu
-    t = np.minimum(size, 1.0)[..., None] * share
-    small = (2 * share * np.exp(t**2) * special.ndtr(1.5 * t)) @ weights
-    with np.errstate(over="ignore"):
-        bracket = np.exp(size**2) * special.ndtr(1.5 * size) + 3 * special.ndtr(-size / 2) - 2
-    out: FloatArray = np.where(size < 1, small, 2 * bracket / size**2)
-    return out
-
-
 # -- ratio of utilities -------------------------------------------------------------------
 
 
