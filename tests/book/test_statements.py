@@ -29,7 +29,7 @@ STATEMENTS = {
     ],
     # It numbers its algorithm only: what is in a box of its own, or an equation.
     "the poster": [
-        *(f"poster:algorithm-1-{part}" for part in ("penalty", "counting", "exponential")),
+        *(f"poster:algorithm-1-{part}" for part in ("penalty", "exponential")),
         *(
             f"poster:definition-{word}"
             for word in ("minimisers", "useful", "strongly-efficient", "adjacency", "privacy")
