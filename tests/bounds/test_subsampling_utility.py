@@ -341,6 +341,16 @@ def test_the_noise_alone_can_be_less_where_delta_dominates():
     assert (found.total > 1).all()
 
 
+@pytest.mark.parametrize("eta", [0.05, 0.4])
+def test_the_lower_bound_by_chernoff_from_its_formula(eta):
+    n, m, k, eps, delta = 10_000, 1_000, 400, 0.5, 1e-3
+    tail = math.exp(-(eta**2) * m * k / (2 * n))
+    weaker = analytic_gaussian_sigma(1.0, eps, delta + tail)
+    expected = ((1 - eta) * weaker / analytic_gaussian_sigma(1.0, eps, delta)) ** 2
+    found = float(u.noise_lower_bound(n, m, k, eps, delta, tail=tail))
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
 def test_the_lower_bounds_tend_to_one():
     m = 10 ** np.arange(3, 12)
     for bound in (u.noise_lower_bound, u.noise_lower_bound_sharper):
