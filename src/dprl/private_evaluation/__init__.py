@@ -1,5 +1,10 @@
 """Private policy evaluation: where reinforcement learning and privacy meet."""
 
+from dprl.private_evaluation.average_then_perturb import (
+    AverageDiagnostics,
+    average_then_perturb,
+    average_then_perturb_diagnostics,
+)
 from dprl.private_evaluation.common import (
     NEIGHBOURS,
     PrivateEstimate,
@@ -27,18 +32,14 @@ from dprl.private_evaluation.global_sensitivity import (
     lsw_global_sensitivity,
 )
 from dprl.private_evaluation.subsample_and_average import (
-    AverageDiagnostics,
     SubsampleDiagnostics,
     average_diagnostics,
-    average_then_perturb,
-    average_then_perturb_diagnostics,
     base_promise,
-    draw_subsamples,
     subsample_and_average,
     subsample_and_average_diagnostics,
     subsample_estimates,
-    subsample_statistics,
 )
+from dprl.private_evaluation.subsamples import draw_subsamples, subsample_statistics
 from dprl.private_evaluation.subsampling_rule import (
     PartitionChoice,
     PlannedError,

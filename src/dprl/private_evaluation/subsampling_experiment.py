@@ -62,10 +62,9 @@ from dprl.private_evaluation.subsample_and_average import (
     Accounting,
     average_diagnostics,
     base_promise,
-    draw_subsamples,
     subsample_estimates,
-    subsample_statistics,
 )
+from dprl.private_evaluation.subsamples import draw_subsamples, subsample_statistics
 from dprl.private_evaluation.subsampling_rule import (
     Ridge,
     SubsamplingChoice,

@@ -1,0 +1,231 @@
+r"""Average then perturb: average least-squares estimates of sub-samples, add noise once.
+
+The blue curves of figures 4.2 and 4.3 of the thesis, which does not say what noise they
+add. X are n trajectories, I_1 .. I_m index sets of k each, drawn without looking at X;
+theta_i is LSW or LSL on X_{I_i}, without noise. Release
+
+    (1/m) sum_i theta_i + N(0, s^2 I).                                                  (1)
+
+**Promise.** For given index sets let b be the largest number of them that contain one
+index. Replacing that trajectory changes at most b of the m estimates, each by at most the
+global sensitivity G of LSW or LSL (:mod:`dprl.private_evaluation.global_sensitivity`), so
+
+    || (1/m) sum_i theta_i - (1/m) sum_i theta'_i ||_2 <= (b/m) G.                      (2)
+
+Take s from the analytic Gaussian mechanism for this distance. Then, neighbours replace one
+trajectory, (1) is (eps, delta)-private for each choice of the index sets. They do not
+depend on the data, so even the index sets and the release together are (eps, delta)-private.
+Unlike in :mod:`dprl.private_evaluation.subsample_and_average` the sets need not be secret,
+and the proof gains nothing from their being random.
+
+For m disjoint blocks b = 1: the sample-and-aggregate method of Nissim, Raskhodnikova and
+Smith (2007) with the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dprl import _validation as check
+from dprl._validation import FloatArray
+from dprl.privacy import Guarantee, analytic_gaussian_sigma
+from dprl.private_evaluation.common import NEIGHBOURS, PrivateEstimate
+from dprl.private_evaluation.subsample_and_average import BaseMechanism
+from dprl.private_evaluation.subsamples import Block, SubsampleTable, checked_sizes, draw_blocks
+from dprl.trajectories import FirstVisitReturns
+
+Design = Literal["random", "partition"]
+
+
+@dataclass(frozen=True, eq=False)
+class AverageDiagnostics:
+    """What happens inside average-then-perturb before the noise. *Not private.*
+
+    Attributes
+    ----------
+    mean : ndarray, shape (d,)
+        (1/m) sum_i theta_i: a function of the data.
+    inclusions : int
+        b, the largest number of sub-samples with one trajectory in common; public.
+    sensitivity : float
+        (b/m) G of equation (2); public.
+    noise : float
+        Standard deviation of the noise; public.
+    """
+
+    mean: FloatArray
+    inclusions: int
+    sensitivity: float
+    noise: float
+
+
+def average_then_perturb_diagnostics(
+    data: FirstVisitReturns,
+    features: ArrayLike,
+    weights: ArrayLike,
+    *,
+    subsamples: int,
+    size: int,
+    f_max: float,
+    epsilon: float,
+    delta: float,
+    rng: np.random.Generator,
+    ridge: float | None = None,
+    design: Design = "random",
+    f_min: float = 0.0,
+    allow_rank_deficient: bool = False,
+) -> AverageDiagnostics:
+    """The average without noise, and the noise of it, for fresh index sets. *Not private.*
+
+    Parameters and errors as :func:`average_then_perturb`, which draws the same index sets
+    from a generator in the same state and adds the noise.
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> data = FirstVisitReturns(np.full((50, 4), 0.5), np.ones((50, 4), dtype=bool))
+    >>> inside = average_then_perturb_diagnostics(
+    ...     data, tabular(4), [1] * 4, subsamples=10, size=5, f_max=1, design="partition",
+    ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
+    ... )
+    >>> inside.inclusions, inside.sensitivity
+    (1, 0.2)
+    """
+    check.instance("data", data, FirstVisitReturns)
+    n, m, k = checked_sizes(len(data), subsamples, size)
+    check.generator(rng)
+    mechanism = BaseMechanism(
+        data.returns.shape[1],
+        k,
+        features,
+        weights,
+        ridge,
+        f_min,
+        f_max,
+        allow_rank_deficient=allow_rank_deficient,
+    )
+    one = mechanism.sensitivity()
+    eps, tail = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
+    table = SubsampleTable(data, mechanism.low, mechanism.high, k)
+    total = np.zeros(mechanism.phi.shape[1])
+    included = np.zeros(n, dtype=np.int64)
+    for block in _designed(n, m, k, design, rng):
+        if block.dtype == bool:
+            included += block.sum(axis=0)
+        else:
+            included += np.bincount(block.ravel(), minlength=n)
+        for part in table.statistics(block):
+            total += mechanism.estimates(part).sum(axis=0)
+    most = int(included.max())
+    sensitivity = most / m * one  # (2)
+    noise = sensitivity * _unit_noise(eps, tail)
+    return AverageDiagnostics(total / m, most, sensitivity, noise)
+
+
+@lru_cache(maxsize=1024)
+def _unit_noise(epsilon: float, delta: float) -> float:
+    return analytic_gaussian_sigma(1.0, epsilon, delta)
+
+
+def _designed(n: int, m: int, k: int, design: Design, rng: np.random.Generator) -> Iterator[Block]:
+    if design == "random":
+        return draw_blocks(n, m, k, rng)
+    if design != "partition":
+        raise ValueError(f"design must be 'random' or 'partition', got {design!r}")
+    if m * k > n:
+        raise ValueError(
+            f"a partition has at most floor(n / k) = {n // k} sub-samples of {k}, got {m}"
+        )
+    return iter([rng.permutation(n)[: m * k].reshape(m, k).astype(np.int32)])
+
+
+def average_then_perturb(
+    data: FirstVisitReturns,
+    features: ArrayLike,
+    weights: ArrayLike,
+    *,
+    subsamples: int,
+    size: int,
+    f_max: float,
+    epsilon: float,
+    delta: float,
+    rng: np.random.Generator,
+    ridge: float | None = None,
+    design: Design = "random",
+    f_min: float = 0.0,
+    allow_rank_deficient: bool = False,
+) -> PrivateEstimate:
+    """LSW or LSL on sub-samples without noise, their mean, and one Gaussian release of it.
+
+    The noise follows from equation (2) and the analytic Gaussian mechanism: it depends on the
+    index sets, not on the data. The proof is in the module's text.
+
+    Parameters
+    ----------
+    data : FirstVisitReturns
+        n trajectories; single returns, clipped here.
+    features : array_like, shape (N, d)
+        Phi.
+    weights : array_like, shape (N,)
+        w >= 0 of LSW, or rho in [0, 1] of LSL.
+    subsamples, size : int
+        m >= 1 and 1 <= k <= n; m k <= n for a partition.
+    f_max, f_min : float
+        Public range of the returns, f_max > 0, f_min < f_max.
+    epsilon, delta : float
+        The promise; epsilon > 0, delta in (0, 1).
+    rng : numpy.random.Generator
+        For study only: floating-point noise is not safe for a release.
+    ridge : float, optional
+        None: LSW. Else lambda of LSL on k trajectories, > 0.
+    design : {"random", "partition"}
+        m independent index sets, or m disjoint blocks of a random permutation.
+    allow_rank_deficient : bool
+        LSW only, as in :func:`~dprl.evaluation.lsw`.
+
+    Returns
+    -------
+    PrivateEstimate
+        theta of shape (d,); neighbours replace one trajectory.
+
+    Raises
+    ------
+    TypeError
+        If data are averages, or an argument has the wrong type.
+    ValueError
+        If an argument is outside its range, or a partition does not fit.
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> data = FirstVisitReturns(np.full((50, 2), 0.5), np.ones((50, 2), dtype=bool))
+    >>> release = average_then_perturb(
+    ...     data, tabular(2), [1, 1], subsamples=10, size=5, f_max=1, design="partition",
+    ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
+    ... )
+    >>> print(release.guarantee)
+    (1, 0.01)-differentially private; neighbours: replace one trajectory
+    """
+    inside = average_then_perturb_diagnostics(
+        data,
+        features,
+        weights,
+        subsamples=subsamples,
+        size=size,
+        f_max=f_max,
+        epsilon=epsilon,
+        delta=delta,
+        rng=rng,
+        ridge=ridge,
+        design=design,
+        f_min=f_min,
+        allow_rank_deficient=allow_rank_deficient,
+    )
+    noise = inside.noise * rng.standard_normal(inside.mean.shape)
+    return PrivateEstimate(inside.mean + noise, Guarantee(epsilon, delta, NEIGHBOURS))
