@@ -1,5 +1,7 @@
 """Global sensitivities of LSW and LSL: never exceeded, and attained where they say so."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,8 +11,11 @@ from dprl.bounds import lsl_privacy
 from dprl.evaluation import lsl, lsw
 from dprl.features import aggregation, pseudo_inverse_norm, tabular
 from dprl.private_evaluation import (
+    lsl_coefficient,
     lsl_global_sensitivity,
+    lsl_local_bound,
     lsl_sensitivity_bound,
+    lsl_step_factor,
     lsw_global_sensitivity,
     return_spread,
 )
@@ -69,18 +74,21 @@ def test_no_pair_of_neighbours_moves_lsl_further(name, bounds, k, scale, seed):
     assert np.linalg.norm(one - other) <= most * (1 + 1e-9)
 
 
-def extremes(low, high):
-    """One trajectory, visiting every state, against one that visits none or has the other end."""
+def extremes(low, high, k=1):
+    """One trajectory, visiting every state, against one that visits none or has the other end.
+
+    The k - 1 others visit nothing.
+    """
     ends = np.array([low, 0.0, high])
     first, last = max(((a, b) for a in ends for b in ends), key=lambda x: abs(x[0] - x[1]))
     one, other = (
-        VisitStatistics(np.full(N, int(v != 0)), np.full(N, v), 1, (low, high))
+        VisitStatistics(np.full(N, int(v != 0)), np.full(N, v), k, (low, high))
         for v in (first, last)
     )
     return one, other
 
 
-@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (-3.0, 0.5), (-1.0, 4.0)])
+@pytest.mark.parametrize("bounds", [*RANGES, (-1.0, 4.0)])
 @pytest.mark.parametrize("name", ["tabular", "aggregated", "orthonormal"])
 def test_lsw_attains_it_where_states_share_parameters(name, bounds):
     low, high = bounds
@@ -90,18 +98,42 @@ def test_lsw_attains_it_where_states_share_parameters(name, bounds):
     assert np.linalg.norm(one - other) == pytest.approx(most, rel=1e-12)
 
 
+@pytest.mark.parametrize("bounds", [*RANGES, (-1.0, 4.0)])
 @pytest.mark.parametrize("k", [1, 3, 100])
 @pytest.mark.parametrize("name", ["tabular", "aggregated", "orthonormal"])
-def test_lsl_is_exact_where_states_share_parameters(name, k):
-    task = (FEATURES[name], np.linspace(0.2, 1, N), 2.5)
-    exact = lsl_global_sensitivity(*task, f_max=1.5)
-    assert lsl_sensitivity_bound(*task, k, f_max=1.5) == exact
-    visits = np.full(N, 1)
-    one = VisitStatistics(visits, np.full(N, 1.5), k, (0, 1.5))
-    none = VisitStatistics(np.zeros(N, int), np.zeros(N), k, (0, 1.5))
-    step = np.linalg.norm(lsl(one, *task) - lsl(none, *task))
-    # the largest step is from nothing to everything: D c R / (c^2 R + lambda/2)
-    assert step == pytest.approx(exact, rel=1e-12)
+def test_lsl_is_exact_where_states_share_parameters(name, k, bounds):
+    task, (low, high) = (FEATURES[name], np.linspace(0.2, 1, N), 2.5), bounds
+    exact = lsl_global_sensitivity(*task, f_max=high, f_min=low)
+    assert lsl_sensitivity_bound(*task, k, f_max=high, f_min=low) == exact
+    # the largest step: D c R / (c^2 R + lambda/2) in each group
+    one, other = (lsl(x, *task) for x in extremes(low, high, k))
+    assert np.linalg.norm(one - other) == pytest.approx(exact, rel=1e-12)
+
+
+def test_lsl_bound_for_other_features_is_attained():
+    """Twice the largest norm: one trajectory at one end of the range, replaced by the other end."""
+    phi, ridge = np.array([[1.0], [1 - 1e-6]]), 4.0  # ridge/2 is the square of the singular value
+    ends = (VisitStatistics([1, 1], [v, v], 1, (-1, 1)) for v in (-1.0, 1.0))
+    one, other = (lsl(x, phi, [1, 1], ridge) for x in ends)
+    bound = lsl_sensitivity_bound(phi, [1, 1], ridge, 1, f_max=1.0, f_min=-1.0)
+    assert bound == pytest.approx(1.0, rel=1e-5)
+    assert np.linalg.norm(one - other) == pytest.approx(bound, rel=1e-5)
+
+
+@pytest.mark.parametrize("ridge", [0.3, 30.0, 3000.0])
+@pytest.mark.parametrize("bounds", RANGES)
+def test_lsl_bound_is_the_largest_local_bound_or_the_norm_bound(bounds, ridge):
+    k, (low, high) = 4, bounds
+    phi, rho = np.array([[1.0, 0.5], [0.3, -1.0], [0.2, 0.1]]), np.array([1.0, 0.5, 0.2])
+    step, size = return_spread(low, high)
+    counts = np.array(list(itertools.product(range(k + 1), repeat=3)))
+    c = lsl_coefficient(phi, rho, ridge)
+    local = lsl_local_bound(counts, rho, k, c, step_ratio=step / size).max()
+    factor = lsl_step_factor(phi, rho, ridge, size=size, improved=True)
+    norm = 2 * size * np.sqrt(k * rho.sum() / (2 * ridge))
+    expected = min(factor * np.sqrt(local), norm)
+    found = lsl_sensitivity_bound(phi, rho, ridge, k, f_max=high, f_min=low)
+    assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_closed_forms():
