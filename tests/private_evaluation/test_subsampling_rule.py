@@ -306,7 +306,7 @@ def test_every_candidate_keeps_the_promise_and_uses_each_trajectory_once(account
         epsilon=0.5,
         delta=delta,
         accounting=accounting,
-        subsamples=[2, 64, 4096],
+        subsamples=[2, 64, 1_900, 4096],
         sizes=[1, 32, 1_000],
         allow_large_delta=True,
     )
