@@ -11,8 +11,8 @@ record has c entries, and returns shape (M,) or (M, d). The averaging family
 
     A_n(x) = (1/n) sum_i a(x_i),   a : X -> R^d                              (1)
 
-is :func:`averaging_query`. Definition 4.1 prints <w, .> instead; a fixed vector w of n weights
-cannot be applied to the k records of a sub-sample, and is refused.
+is :func:`~dprl.privacy.averaging_query`. Definition 4.1 prints <w, .> instead; a fixed vector w
+of n weights cannot be applied to the k records of a sub-sample, and is refused.
 
 A sub-sample is a set of records, it has no order. So a query must be symmetric, that is, not
 depend on the order of the records, and data sets are enumerated as multisets: with r records

@@ -2,12 +2,13 @@ r"""How many sub-samples, of which size: a rule that looks at public numbers onl
 
 Sub-sample-and-average runs a private base mechanism on m random sub-samples of k of the n
 trajectories and releases the mean (thesis, Algorithm 3). The thesis chooses (m, k) by minimising
-its equation (4.31), an order of magnitude with its constants left out (:func:`choose_printed`).
+its equation (4.31), an order of magnitude with its constants left out
+(:func:`~dprl.private_evaluation.choose_printed`).
 
-:func:`choose_subsampling` plans the error instead. For trajectories that are independent
-draws, visiting state s with probability p_s, a sub-sample of size k has B_s ~ Binomial(k, p_s)
-visits, and the error of the mean of m releases has three parts, as root mean squares over the
-states with importances u:
+:func:`~dprl.private_evaluation.choose_subsampling` plans the error instead. For trajectories
+that are independent draws, visiting state s with probability p_s, a sub-sample of size k has
+B_s ~ Binomial(k, p_s) visits, and the error of the mean of m releases has three parts, as root
+mean squares over the states with importances u:
 
     noise^2    = sum_s u_s ||phi_s||^2 E[sigma^2] / m,                             (1)
     bias^2     = sum_s u_s (sum_t |E[H] - H_0|_{st} F)^2,                          (2)
