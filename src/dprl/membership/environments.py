@@ -1,16 +1,19 @@
 r"""Hopper and HalfCheetah, many at once, from any initial state.
 
 The two locomotion tasks of chapter 5, on gymnasium's own models (``Hopper-v5``,
-``HalfCheetah-v5``), stepped by :mod:`mujoco.rollout` on several threads. Observation,
+``HalfCheetah-v5``), stepped by :mod:`mujoco.batch` on several threads. Observation,
 reward and end of an episode are those of gymnasium; the tests compare them over thousands
 of steps.
 
 State. A physics state is the vector of positions, then velocities (k = nq + nv numbers,
-float64). It determines the future completely: the solver of contact forces starts afresh at
-every environment step, so a trajectory depends neither on what happened before its first
-state, nor on the number of threads, nor on which other environments run beside it.
-Gymnasium instead hands the last accelerations to the solver as a first guess
-(``qacc_warmstart``). Both converge to the same forces up to rounding.
+float64). An episode is determined by its first state and its actions: it does not depend on
+the number of threads, nor on which other environments run beside it. MuJoCo's solver of
+contact forces takes the accelerations of the last physics step as its first guess
+(``qacc_warmstart``). As in gymnasium, they are kept from step to step and zero at a reset.
+They change the forces only by rounding, about 1e-16. But falling and running are chaotic: a
+HalfCheetah multiplies such a difference by 1e16 within some hundred steps. So the first guess
+belongs to the state that is kept. :mod:`mujoco.rollout` does not give it back;
+:mod:`mujoco.batch` (MuJoCo 4) does, and agrees with gymnasium to the last bit.
 
 Time limit. An episode ends after ``t_max`` steps by *truncation*: the last state is not
 absorbing. With ``timeout_is_terminal=True`` a learner is told that it is, as in code that
@@ -34,7 +37,6 @@ Sources: thesis, section 5.6.1; Towers et al. 2024 (gymnasium); Todorov et al. 2
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,7 +44,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 import mujoco
-import mujoco.rollout
+import mujoco.batch
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -302,7 +304,6 @@ class ParallelEnvironments:
     Notes
     -----
     Finished episodes are not stepped: their rewards are zero until :meth:`reset_where`.
-    The threads end with the object, or by :meth:`close`.
 
     Examples
     --------
@@ -329,15 +330,22 @@ class ParallelEnvironments:
         self.count = check.whole("count", count)
         self.t_max = check.whole("t_max", t_max)
         self.timeout_is_terminal = bool(timeout_is_terminal)
-        self._simulator = _Simulator(self.environment, self.count, threads)
-        self._states: FloatArray | None = None
+        self._batch = mujoco.batch.Batch(
+            _model(name), self.count, min(_threads(threads), self.count)
+        )
+        self._fresh = self._batch.state[0].copy()  # what a reset of MuJoCo gives
+        self._positions = self._batch.bind("qpos")
+        self._velocities = self._batch.bind("qvel")
+        self._torques = self._batch.bind("ctrl")
+        self._started = False
         self._elapsed: IntArray = np.zeros(self.count, dtype=np.int64)
         self._terminated: BoolArray = np.zeros(self.count, dtype=bool)
 
     @property
     def states(self) -> FloatArray:
         """Physics states now, shape (count, k); a copy."""
-        return self._current().copy()
+        self._check_started()
+        return np.concatenate([self._positions, self._velocities], axis=1)
 
     @property
     def elapsed(self) -> IntArray:
@@ -347,7 +355,7 @@ class ParallelEnvironments:
     @property
     def observations(self) -> Float32Array:
         """Observations now, shape (count, d_s), float32."""
-        return self.environment.observe(self._current()).astype(np.float32)
+        return self.environment.observe(self.states).astype(np.float32)
 
     def reset(self, states: ArrayLike) -> Float32Array:
         """Start all episodes.
@@ -365,9 +373,9 @@ class ParallelEnvironments:
         ValueError
             If the shape is another or a number is not finite.
         """
-        self._states = _checked_states(self.environment, states, self.count).copy()
-        self._elapsed[:] = 0
-        self._terminated[:] = False
+        first = _checked_states(self.environment, states, self.count)
+        self._started = True
+        self._start(np.ones(self.count, dtype=bool), first)
         return self.observations
 
     def restore(self, states: ArrayLike, elapsed: ArrayLike) -> Float32Array:
@@ -424,15 +432,14 @@ class ParallelEnvironments:
         ValueError
             If a shape does not fit or a number is not finite.
         """
-        current, chosen = self._current(), np.asarray(mask)
+        self._check_started()
+        chosen = np.asarray(mask)
         if chosen.dtype != np.bool_ or chosen.shape != (self.count,):
             raise ValueError(
                 f"mask must be {self.count} bools, got {chosen.dtype} of shape {chosen.shape}"
             )
         if chosen.any():
-            current[chosen] = _checked_states(self.environment, states, int(chosen.sum()))
-            self._elapsed[chosen] = 0
-            self._terminated[chosen] = False
+            self._start(chosen, _checked_states(self.environment, states, int(chosen.sum())))
         return self.observations
 
     def step(self, actions: ArrayLike) -> Step:
@@ -450,31 +457,33 @@ class ParallelEnvironments:
         ValueError
             If the shape is another, a number is not finite or outside [-1, 1].
         """
-        env, before = self.environment, self._current()
+        env, before = self.environment, self.states
         torques = _checked_actions(env, actions, self.count)
         active = ~self._terminated & (self._elapsed < self.t_max)
-        rewards = np.zeros(self.count, dtype=np.float32)
+        after, rewards = before, np.zeros(self.count, dtype=np.float32)
         if active.any():
-            some = slice(None) if active.all() else np.flatnonzero(active)
-            after = self._simulator.advance(before[some], torques[some])
-            rewards[some] = env.rewards(before[some], after, torques[some])
-            before[some] = after
-            self._elapsed[some] += 1
-            self._terminated[some] = env.fallen(after)
+            self._torques[:] = torques
+            self._batch.step(active, nstep=env.frame_skip)
+            after = self.states
+            rewards[active] = env.rewards(before, after, torques)[active]
+            self._elapsed += active
+            self._terminated |= active & env.fallen(after)
         truncated = ~self._terminated & (self._elapsed >= self.t_max)
         terminals = self._terminated | truncated if self.timeout_is_terminal else self._terminated
-        return Step(
-            self.observations, rewards, self._terminated.copy(), truncated, terminals.copy()
-        )
+        observations = env.observe(after).astype(np.float32)
+        return Step(observations, rewards, self._terminated.copy(), truncated, terminals.copy())
 
-    def close(self) -> None:
-        """End the threads. The object cannot step afterwards."""
-        self._simulator.close()
+    def _start(self, mask: BoolArray, states: FloatArray) -> None:
+        nq = self.environment.position_size
+        self._batch.state[mask] = self._fresh
+        self._positions[mask] = states[:, :nq]
+        self._velocities[mask] = states[:, nq:]
+        self._elapsed[mask] = 0
+        self._terminated[mask] = False
 
-    def _current(self) -> FloatArray:
-        if self._states is None:
+    def _check_started(self) -> None:
+        if not self._started:
             raise RuntimeError("the environments must be reset before they are used")
-        return self._states
 
 
 def rollout(
@@ -520,65 +529,34 @@ def rollout(
     """
     env = environment(name)
     start = check.finite_array("initial_states", initial_states, ndim=2)
-    parallel = ParallelEnvironments(name, len(start), t_max, threads=threads)
-    try:
-        current = parallel.reset(start)
-        n = parallel.count
-        observations = np.zeros((n, t_max + 1, env.observation_size), dtype=np.float32)
-        actions = np.zeros((n, t_max, env.action_size), dtype=np.float32)
-        rewards = np.zeros((n, t_max), dtype=np.float32)
-        observations[:, 0] = current
-        running = np.ones(n, dtype=bool)
-        for t in range(t_max):
-            chosen = _checked_actions(env, policy(current, t), n)
-            step = parallel.step(chosen)
-            current = step.observations
-            observations[running, t + 1] = current[running]
-            actions[running, t] = chosen[running]
-            rewards[running, t] = step.rewards[running]
-            running = ~step.finished
-            if not running.any():
-                break
-        return Episodes(
-            observations, actions, rewards, parallel.elapsed, step.terminated, start.copy()
-        )
-    finally:
-        parallel.close()
+    n = len(start)
+    parallel = ParallelEnvironments(name, n, t_max, threads=threads)
+    current = parallel.reset(start)
+    observations = np.zeros((n, t_max + 1, env.observation_size), dtype=np.float32)
+    actions = np.zeros((n, t_max, env.action_size), dtype=np.float32)
+    rewards = np.zeros((n, t_max), dtype=np.float32)
+    observations[:, 0] = current
+    running = np.ones(n, dtype=bool)
+    for t in range(t_max):
+        chosen = _checked_actions(env, policy(current, t), n)
+        step = parallel.step(chosen)
+        current = step.observations
+        observations[running, t + 1] = current[running]
+        actions[running, t] = chosen[running]
+        rewards[running, t] = step.rewards[running]
+        running = ~step.finished
+        if not running.any():
+            break
+    return Episodes(observations, actions, rewards, parallel.elapsed, step.terminated, start.copy())
 
 
-class _Simulator:
-    """The call of :mod:`mujoco.rollout`: threads, and arrays for a number of environments."""
-
-    def __init__(self, env: Environment, count: int, threads: int | None) -> None:
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        wanted = threads if threads is not None else available or os.cpu_count() or 1
-        n_threads = min(check.whole("threads", wanted), count)
-        self._frame_skip = env.frame_skip
-        self._model = _model(env.name)
-        self._data = [mujoco.MjData(self._model) for _ in range(n_threads)]
-        self._pool = mujoco.rollout.Rollout(nthread=n_threads if n_threads > 1 else 0)
-        # at the latest when the interpreter ends, or the threads would outlive it
-        self._finalizer = weakref.finalize(self, self._pool.close)
-
-    def advance(self, states: FloatArray, actions: FloatArray) -> FloatArray:
-        """States after frame_skip physics steps with constant actions, shape (n, k)."""
-        n, steps = len(states), self._frame_skip
-        initial = np.concatenate([np.zeros((n, 1)), states], axis=1)  # time first
-        control = np.repeat(actions[:, None, :], steps, axis=1)
-        path = np.empty((n, steps, initial.shape[1]))
-        self._pool.rollout(
-            [self._model] * n,
-            self._data,
-            initial,
-            control,
-            nstep=steps,
-            state=path,
-            skip_checks=True,
-        )
-        return path[:, -1, 1:]
-
-    def close(self) -> None:
-        self._finalizer()
+def _threads(threads: int | None) -> int:
+    """Asked for, or the cores that the process may use."""
+    if threads is not None:
+        return check.whole("threads", threads)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _checked_states(env: Environment, states: ArrayLike, count: int) -> FloatArray:
@@ -590,8 +568,9 @@ def _checked_states(env: Environment, states: ArrayLike, count: int) -> FloatArr
     return x
 
 
-def _checked_actions(env: Environment, actions: ArrayLike, count: int) -> FloatArray:
-    x = check.finite_array("actions", np.asarray(actions), ndim=2)
+def _checked_actions(env: Environment, actions: ArrayLike, count: int) -> Float32Array:
+    """As float32, what gymnasium's action spaces hold and what is stored."""
+    x = check.finite_array("actions", np.asarray(actions), ndim=2).astype(np.float32)
     if x.shape != (count, env.action_size):
         raise ValueError(
             f"actions for {env.name} must have shape ({count}, {env.action_size}), got {x.shape}"
