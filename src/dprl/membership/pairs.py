@@ -220,9 +220,7 @@ def format_pairs(inputs: Recorded, outputs: Recorded, length: int | None = None)
                 f"inputs hold {steps[0]} steps and outputs {steps[1]}: give a clipping length"
             )
         length = steps[0]
-    return make_pairs(
-        *(pad_actions(one.actions, one.lengths, length) for one in (inputs, outputs))
-    )
+    return make_pairs(*(pad_actions(one.actions, one.lengths, length) for one in (inputs, outputs)))
 
 
 # -- labelled pairs ---------------------------------------------------------------------
