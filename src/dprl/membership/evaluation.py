@@ -65,7 +65,7 @@ from dprl.membership.attacks.tcn import TCNSettings
 from dprl.membership.attacks.training import Classifier
 from dprl.membership.checkpoints import Deadline, fingerprint, locked
 from dprl.membership.pairs import LabelledPairs
-from dprl.membership.study import PROFILES, Cell, Progress, Study
+from dprl.membership.study import PROFILES, Cell, Progress, Study, code_of
 
 TRAININGS = ("as-printed", "same-oracle", "input-only", "decorrelated")
 METRICS = ("accuracy", "precision", "recall", "f1", "mcc", "auc", "tpr_at_fpr_1pct")
@@ -485,7 +485,7 @@ def _cached(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     settings = design.resnet if group.network == "resnet" else design.tcn
     mark = fingerprint(
-        *(metrics, pairs, resnet, tcn, training, voting, _this_module()),
+        *map(code_of, (metrics, pairs, resnet, tcn, training, voting, _this_module())),
         group,
         settings,
         [design.validation_share, design.bag_size, design.seed],

@@ -8,7 +8,7 @@ A :class:`Cell` names everything a study depends on. :func:`run` computes it in 
 4. *outputs*: the greedy roll-out of each model from each initial state,
 
 and keeps each stage in a folder of its own. The folder's name is a fingerprint of the
-settings that the stage depends on and of the source of the modules that computed it, so a
+settings that the stage depends on and of the code of the modules that computed it, so a
 changed setting or a changed line of an algorithm computes again what depends on it, and
 nothing else. A stage that was interrupted goes on from its checkpoint. Two processes that
 ask for the same stage at the same time do not compute it twice: the second waits.
@@ -22,6 +22,7 @@ Sources: thesis, sections 5.5 and 5.6; figure 5.4 for the learning curves.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import time
@@ -29,6 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -312,9 +314,7 @@ class _Stages:
         c, own = cell, {"seed": cell.seed, "t_max": cell.t_max, "environment": cell.environment}
         marks = {
             "oracles": fingerprint(
-                networks,
-                environments,
-                ddpg,
+                *map(code_of, (networks, environments, ddpg)),
                 checkpoints.VERSION,
                 own,
                 [c.oracles, c.ddpg, c.ddpg_steps, c.timeout_is_terminal],
@@ -322,10 +322,10 @@ class _Stages:
             )
         }
         marks["inputs"] = fingerprint(
-            oracles, episodes, marks["oracles"], c.mixture, c.trajectories
+            code_of(oracles), code_of(episodes), marks["oracles"], c.mixture, c.trajectories
         )
-        marks["models"] = fingerprint(bcq, marks["inputs"], c.bcq, c.bcq_updates)
-        marks["outputs"] = fingerprint(oracles, marks["models"])
+        marks["models"] = fingerprint(code_of(bcq), marks["inputs"], c.bcq, c.bcq_updates)
+        marks["outputs"] = fingerprint(code_of(oracles), marks["models"])
         self.places = {name: root / f"{name}-{mark}" for name, mark in marks.items()}
         self.folder = root / f"study-{cell.name}-{marks['outputs']}"
 
@@ -461,6 +461,27 @@ class _Stages:
         if progress is None:
             return None
         return lambda done, total: progress(name, done, total)
+
+
+def code_of(module: ModuleType) -> str:
+    """What a module computes: its source without comments, docstrings and layout.
+
+    For fingerprints: a sentence that is put better must not compute everything again.
+
+    Parameters
+    ----------
+    module : module
+        With a source file.
+    """
+    if module.__file__ is None:
+        raise TypeError(f"a module with a source file is needed, got {module!r}")
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                first.value.value = None
+    return f"{module.__name__}\n{ast.dump(tree)}"
 
 
 def _integers(stream: np.random.SeedSequence, count: int) -> list[int]:
