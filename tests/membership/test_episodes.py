@@ -85,7 +85,10 @@ def test_concatenate_and_select_are_inverse(size, cut):
 
 def test_returns_are_sums_until_the_end():
     episodes = made(5, 6)
-    by_hand = [sum(float(r) for r in row[:k]) for row, k in zip(episodes.rewards, episodes.lengths, strict=True)]
+    by_hand = [
+        sum(float(r) for r in row[:k])
+        for row, k in zip(episodes.rewards, episodes.lengths, strict=True)
+    ]
     np.testing.assert_allclose(episodes.returns, by_hand)
     assert episodes.steps.sum(axis=1).tolist() == episodes.lengths.tolist()
 

@@ -729,7 +729,7 @@ class _Run:
         return {
             "state": self.state,
             "buffer": self.buffer[:, :filled],
-            "physics": self.environments.states,
+            "physics": self.environments.full_states,
             "elapsed": self.environments.elapsed,
             "returns": self.returns,
             "lengths": self.lengths,

@@ -1,7 +1,7 @@
 r"""Hopper and HalfCheetah, many at once, from any initial state.
 
 The two locomotion tasks of chapter 5, on gymnasium's own models (``Hopper-v5``,
-``HalfCheetah-v5``), stepped by :mod:`mujoco.batch` on several threads. Observation,
+``HalfCheetah-v5``), stepped by ``mujoco.batch`` on several threads. Observation,
 reward and end of an episode are those of gymnasium; the tests compare them over thousands
 of steps.
 
@@ -12,8 +12,8 @@ contact forces takes the accelerations of the last physics step as its first gue
 (``qacc_warmstart``). As in gymnasium, they are kept from step to step and zero at a reset.
 They change the forces only by rounding, about 1e-16. But falling and running are chaotic: a
 HalfCheetah multiplies such a difference by 1e16 within some hundred steps. So the first guess
-belongs to the state that is kept. :mod:`mujoco.rollout` does not give it back;
-:mod:`mujoco.batch` (MuJoCo 4) does, and agrees with gymnasium to the last bit.
+belongs to the state that is kept. ``mujoco.rollout`` does not give it back;
+``mujoco.batch`` (MuJoCo 4) does, and agrees with gymnasium to the last bit.
 
 Time limit. An episode ends after ``t_max`` steps by *truncation*: the last state is not
 absorbing. With ``timeout_is_terminal=True`` a learner is told that it is, as in code that
@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 import mujoco
 import mujoco.batch
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
@@ -123,7 +123,7 @@ class Environment:
         stands &= np.abs(states[..., 2]) < 0.2
         return np.asarray(~stands)
 
-    def rewards(self, before: FloatArray, after: FloatArray, actions: FloatArray) -> FloatArray:
+    def rewards(self, before: FloatArray, after: FloatArray, actions: ArrayLike) -> FloatArray:
         """Speed of the root, minus control cost, plus the reward for standing; shape (...)."""
         speed = (after[..., 0] - before[..., 0]) / self.dt
         paid = self.healthy_reward * ~self.fallen(after)
@@ -291,7 +291,7 @@ class ParallelEnvironments:
     t_max : int
         Steps after which an episode is truncated, >= 1.
     timeout_is_terminal : bool
-        Whether :attr:`Step.terminals` holds time-outs too.
+        Whether ``Step.terminals`` holds time-outs too.
     threads : int, optional
         Threads that step; by default as many as the process may use cores. Results do not
         depend on it.
@@ -329,15 +329,19 @@ class ParallelEnvironments:
         self.environment = environment(name)
         self.count = check.whole("count", count)
         self.t_max = check.whole("t_max", t_max)
-        self.timeout_is_terminal = bool(timeout_is_terminal)
+        if not isinstance(timeout_is_terminal, bool):
+            raise TypeError(
+                f"timeout_is_terminal must be True or False, got {timeout_is_terminal!r}"
+            )
+        self.timeout_is_terminal = timeout_is_terminal
         self._batch = mujoco.batch.Batch(
             _model(name), self.count, min(_threads(threads), self.count)
         )
         self._fresh = self._batch.state[0].copy()  # what a reset of MuJoCo gives
-        self._positions = self._batch.bind("qpos")
-        self._velocities = self._batch.bind("qvel")
+        # in a row, time is followed by positions and velocities
+        self._physics = self._batch.state[:, 1 : 1 + self.environment.state_size]
         self._torques = self._batch.bind("ctrl")
-        self._started = False
+        self._started = self._closed = False
         self._elapsed: IntArray = np.zeros(self.count, dtype=np.int64)
         self._terminated: BoolArray = np.zeros(self.count, dtype=bool)
 
@@ -345,7 +349,16 @@ class ParallelEnvironments:
     def states(self) -> FloatArray:
         """Physics states now, shape (count, k); a copy."""
         self._check_started()
-        return np.concatenate([self._positions, self._velocities], axis=1)
+        return np.array(self._physics)
+
+    @property
+    def full_states(self) -> FloatArray:
+        """All that the future depends on, shape (count, m), for :meth:`restore`; a copy.
+
+        Physics states, the solver's first guess, and what else MuJoCo integrates.
+        """
+        self._check_started()
+        return np.array(self._batch.state)
 
     @property
     def elapsed(self) -> IntArray:
@@ -373,43 +386,10 @@ class ParallelEnvironments:
         ValueError
             If the shape is another or a number is not finite.
         """
+        self._check_open()
         first = _checked_states(self.environment, states, self.count)
         self._started = True
         self._start(np.ones(self.count, dtype=bool), first)
-        return self.observations
-
-    def restore(self, states: ArrayLike, elapsed: ArrayLike) -> Float32Array:
-        """Continue running episodes that were interrupted.
-
-        Parameters
-        ----------
-        states : array_like, shape (count, k)
-            What :attr:`states` was.
-        elapsed : array_like of int, shape (count,)
-            What :attr:`elapsed` was; from 0 to t_max - 1: no episode is finished.
-
-        Returns
-        -------
-        ndarray of float32, shape (count, d_s)
-
-        Raises
-        ------
-        ValueError
-            If a shape is another, a number is not finite, or an episode is finished.
-        """
-        steps = np.asarray(elapsed)
-        if steps.dtype.kind not in "iu" or steps.shape != (self.count,):
-            raise ValueError(
-                f"elapsed must be {self.count} integers, got {steps.dtype} of shape {steps.shape}"
-            )
-        if steps.min() < 0 or steps.max() >= self.t_max:
-            raise ValueError(
-                f"elapsed must lie in 0 ... {self.t_max - 1}, got {steps.min()} to {steps.max()}"
-            )
-        if self.environment.fallen(_checked_states(self.environment, states, self.count)).any():
-            raise ValueError("states must not be absorbing: a finished episode cannot go on")
-        self.reset(states)
-        self._elapsed[:] = steps
         return self.observations
 
     def reset_where(self, mask: ArrayLike, states: ArrayLike) -> Float32Array:
@@ -440,6 +420,45 @@ class ParallelEnvironments:
             )
         if chosen.any():
             self._start(chosen, _checked_states(self.environment, states, int(chosen.sum())))
+        return self.observations
+
+    def restore(self, full_states: ArrayLike, elapsed: ArrayLike) -> Float32Array:
+        """Continue where other environments of the same kind, number and t_max were.
+
+        Parameters
+        ----------
+        full_states : array_like, shape (count, m)
+            As ``full_states`` gave them.
+        elapsed : array_like of int, shape (count,)
+            As ``elapsed`` gave them.
+
+        Returns
+        -------
+        ndarray of float32, shape (count, d_s)
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a shape does not fit, a number is not finite, or an episode is not from 0 to
+            t_max steps old.
+        """
+        self._check_open()
+        rows = check.finite_array("full_states", full_states, ndim=2)
+        ages = np.asarray(elapsed)
+        if rows.shape != self._batch.state.shape:
+            raise ValueError(
+                f"full_states must have shape {self._batch.state.shape}, got {rows.shape}"
+            )
+        if ages.dtype.kind not in "iu":
+            raise TypeError(f"elapsed must be integers, got {ages.dtype}")
+        if ages.shape != (self.count,) or ages.min() < 0 or ages.max() > self.t_max:
+            raise ValueError(
+                f"elapsed must be {self.count} numbers of steps in 0 ... {self.t_max}, got {ages}"
+            )
+        self._batch.state[:] = rows
+        self._elapsed[:] = ages
+        self._terminated[:] = self.environment.fallen(self._physics) & (ages > 0)
+        self._started = True
         return self.observations
 
     def step(self, actions: ArrayLike) -> Step:
@@ -473,15 +492,23 @@ class ParallelEnvironments:
         observations = env.observe(after).astype(np.float32)
         return Step(observations, rewards, self._terminated.copy(), truncated, terminals.copy())
 
+    def close(self) -> None:
+        """End the threads now, not when the object is forgotten. It cannot be used again."""
+        self._closed = True
+        self.__dict__.pop("_batch", None)
+
     def _start(self, mask: BoolArray, states: FloatArray) -> None:
-        nq = self.environment.position_size
         self._batch.state[mask] = self._fresh
-        self._positions[mask] = states[:, :nq]
-        self._velocities[mask] = states[:, nq:]
+        self._physics[mask] = states
         self._elapsed[mask] = 0
         self._terminated[mask] = False
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the environments are closed")
+
     def _check_started(self) -> None:
+        self._check_open()
         if not self._started:
             raise RuntimeError("the environments must be reset before they are used")
 
@@ -570,11 +597,16 @@ def _checked_states(env: Environment, states: ArrayLike, count: int) -> FloatArr
 
 def _checked_actions(env: Environment, actions: ArrayLike, count: int) -> Float32Array:
     """As float32, what gymnasium's action spaces hold and what is stored."""
-    x = check.finite_array("actions", np.asarray(actions), ndim=2).astype(np.float32)
+    x = np.asarray(actions)
+    if x.dtype.kind not in "fiu":
+        raise ValueError(f"actions must be an array of numbers, got {x.dtype}")
+    x = x.astype(np.float32, copy=False)
     if x.shape != (count, env.action_size):
         raise ValueError(
             f"actions for {env.name} must have shape ({count}, {env.action_size}), got {x.shape}"
         )
-    if (np.abs(x) > 1).any():
-        raise ValueError(f"actions must lie in [-1, 1], got {np.abs(x).max():g}")
+    size = np.abs(x).max()
+    if not size <= 1:  # false for NaN, too
+        check.finite_array("actions", x)
+        raise ValueError(f"actions must lie in [-1, 1], got {size:g}")
     return x

@@ -210,9 +210,7 @@ class Episodes:
         if not len(ends):
             raise ValueError("there must be at least one episode, got none")
         if ends.min() < 1 or ends.max() > t:
-            raise ValueError(
-                f"lengths must lie in 1 ... T = {t}, got {ends.min()} to {ends.max()}"
-            )
+            raise ValueError(f"lengths must lie in 1 ... T = {t}, got {ends.min()} to {ends.max()}")
         beyond = np.arange(t + 1) > ends[:, None]
         idle = np.arange(t) >= ends[:, None]
         for name, outside in (("observations", beyond), ("actions", idle), ("rewards", idle)):
@@ -247,7 +245,7 @@ class Episodes:
     @property
     def returns(self) -> FloatArray:
         """Shape (n,): undiscounted sum of rewards of each episode."""
-        return self.rewards.sum(axis=1, dtype=np.float64)
+        return np.asarray(self.rewards.sum(axis=1, dtype=np.float64))
 
     def select(self, indices: ArrayLike) -> Episodes:
         """Some of the episodes, in the order asked for.
