@@ -175,6 +175,18 @@ def test_statistics_are_those_of_each_sub_sample(n, n_states, m, share, bounds, 
         np.testing.assert_allclose(all_at_once.mean_returns[row], one.mean_returns, atol=1e-13)
 
 
+def test_a_resized_table_is_the_table_of_that_size():
+    data = random_data(300, 7, seed=5)
+    table = subsamples.SubsampleTable(data, 0.0, 1.0, 40)
+    for k in (1, 5, 200):  # three widths of packed counts; indices and memberships
+        table.resize(k)
+        rows = draw_subsamples(300, 30, k, fresh(k))
+        got, want = table.statistics_of(rows), subsample_statistics(data, rows, (0.0, 1.0))
+        np.testing.assert_array_equal(got.counts, want.counts)
+        np.testing.assert_array_equal(got.mean_returns, want.mean_returns)
+        assert got.n_trajectories == k
+
+
 @pytest.mark.parametrize("k", [1, 2, 63, 64, 255, 1023, 4000])
 def test_counts_are_exact_when_every_state_is_visited(k):
     """The counts share floats: none may spill over into the next."""

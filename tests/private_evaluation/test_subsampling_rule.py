@@ -384,6 +384,18 @@ def test_a_tuned_ridge_is_no_worse_than_any_fixed_one():
         assert tuned.score <= fixed.score * (1 + 1e-3)
 
 
+def test_the_budget_of_draws_leaves_out_what_exceeds_it():
+    sizes = {"subsamples": [4, 64], "sizes": [16, 100]}
+    found = private.subsampling_candidates(
+        500, ONES, TABULAR, ONES, most_draws=1_600, **sizes, **PUBLIC
+    )
+    assert {(c.subsamples, c.size) for c in found[1:]} == {(64, 16)}
+    with pytest.raises(private.NoCandidateError):
+        private.choose_subsampling(
+            500, ONES, TABULAR, ONES, most_draws=500, with_plain=False, **sizes, **PUBLIC
+        )
+
+
 def test_a_schedule_of_the_ridge_reaches_every_candidate():
     found = private.subsampling_candidates(
         1_000, ONES, TABULAR, ONES, ridge=lambda k: 2 * k**0.5, most_subsamples=16, **PUBLIC
@@ -509,6 +521,7 @@ BAD = {
     "ridge a number": (lambda: choose(ridge=3.0), "ridge"),
     "ridge not positive": (lambda: choose(ridge=lambda k: 0.0), "ridge"),
     "budget zero": (lambda: choose(most_subsamples=0), "most_subsamples"),
+    "draws zero": (lambda: choose(most_draws=0), "most_draws"),
     "over the budget": (lambda: choose(subsamples=[8192]), "most_subsamples"),
     "size above n": (lambda: choose(sizes=[101]), "size"),
     "no pair at all": (lambda: choose(subsamples=[], with_plain=False), "candidate"),

@@ -41,6 +41,7 @@ from dprl.private_evaluation.subsample_and_average import (
 )
 from dprl.private_evaluation.subsamples import draw_subsamples, subsample_statistics
 from dprl.private_evaluation.subsampling_rule import (
+    NoCandidateError,
     PartitionChoice,
     PlannedError,
     PrintedChoice,
@@ -60,6 +61,7 @@ __all__ = [
     "AverageDiagnostics",
     "LSLDiagnostics",
     "LSWDiagnostics",
+    "NoCandidateError",
     "PartitionChoice",
     "PlannedError",
     "PrintedChoice",

@@ -21,6 +21,7 @@ returns: no simulation, no loop over sub-samples.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -169,49 +170,73 @@ class SubsampleTable:
     """
 
     def __init__(self, data: FirstVisitReturns, low: float, high: float, size: int) -> None:
+        self._data, self.bounds = data, (low, high)
         n, self.n_states = data.returns.shape
-        self.size, self.bounds = size, (low, high)
-        self.bits = size.bit_length()
+        self.returns = np.empty((n, self.n_states))
+        for part in self._slices():
+            np.clip(data.returns[part], low, high, out=self.returns[part])
+            self.returns[part] *= data.visited[part]
+        self.resize(size)
+
+    def resize(self, size: int) -> None:
+        """Make the table ready for sub-samples of another size; the returns stay."""
+        self.size, self.bits = size, size.bit_length()
         digits = max(_EXACT // self.bits, 1)
         self.shifts = self.bits * np.arange(digits)
         state, words = np.arange(self.n_states), -(-self.n_states // digits)
         place = np.zeros((self.n_states, words))
         place[state, state // digits] = np.exp2(self.shifts[state % digits])
-        self.rows = np.empty((n, self.n_states + words))
+        self.visits = np.empty((len(self.returns), words))
+        for part in self._slices():
+            self.visits[part] = self._data.visited[part].astype(np.float64) @ place
+
+    def _slices(self) -> Iterator[slice]:
         at_once = max(_SLICE // self.n_states, 1)
-        for begin in range(0, n, at_once):
-            part = slice(begin, begin + at_once)
-            visited = data.visited[part].astype(np.float64)
-            np.clip(data.returns[part], low, high, out=self.rows[part, : self.n_states])
-            self.rows[part, : self.n_states] *= visited
-            self.rows[part, self.n_states :] = visited @ place
+        for begin in range(0, len(self.returns), at_once):
+            yield slice(begin, begin + at_once)
 
     def statistics(self, block: Block) -> Iterator[VisitStatistics]:
         """Counts and means of the sub-samples of a block, in slices of bounded size."""
-        at_once = max(_SLICE // self.rows.shape[1], 1)
+        at_once = max(_SLICE // (self.n_states + self.visits.shape[1]), 1)
         if block.dtype != bool:
             at_once = min(at_once, max(CELLS // block.shape[1], 1))
         for begin in range(0, len(block), at_once):
-            sums = self._sums(block[begin : begin + at_once])
-            whole = sums[:, self.n_states :, None].astype(np.int64)
-            digits = (whole >> self.shifts) & (2**self.bits - 1)
+            sums, packed = self._sums(block[begin : begin + at_once])
+            digits = (packed[:, :, None].astype(np.int64) >> self.shifts) & (2**self.bits - 1)
             counts = digits.reshape(len(sums), -1)[:, : self.n_states]
-            means = sums[:, : self.n_states] / np.maximum(counts, 1)
+            means = sums / np.maximum(counts, 1)
             yield VisitStatistics(counts, means, self.size, self.bounds)
 
-    def _sums(self, block: Block) -> FloatArray:
-        """Sum of the table's rows over each sub-sample."""
-        rows, n = len(block), len(self.rows)
+    def _sums(self, block: Block) -> tuple[FloatArray, FloatArray]:
+        """Sums of the returns, and of the packed visits, over each sub-sample."""
+        rows, n = len(block), len(self.returns)
+        tables = (self.returns, self.visits)
         if block.dtype == bool:
-            out = np.zeros((rows, self.rows.shape[1]))
+            out = [np.zeros((rows, table.shape[1])) for table in tables]
             at_once = max(CELLS // rows, 64)
             for begin in range(0, n, at_once):
                 part = slice(begin, begin + at_once)
-                out += block[:, part].astype(np.float64) @ self.rows[part]
-            return out
+                members = block[:, part].astype(np.float64)
+                for total, table in zip(out, tables, strict=True):
+                    total += members @ table[part]
+            return out[0], out[1]
         ends = np.arange(rows + 1, dtype=np.int32) * block.shape[1]
-        members = sparse.csr_array((np.ones(block.size), block.ravel(), ends), shape=(rows, n))
-        return np.asarray(members @ self.rows)
+        chosen = sparse.csr_array((np.ones(block.size), block.ravel(), ends), shape=(rows, n))
+        return np.asarray(chosen @ self.returns), np.asarray(chosen @ self.visits)
+
+    def statistics_of(self, indices: NDArray[np.integer[Any]]) -> VisitStatistics:
+        """Statistics of given index sets, shape (m, size), which are not checked again."""
+        m, n = len(indices), len(self.returns)
+        counts, means = np.empty((m, self.n_states), dtype=np.int64), np.empty((m, self.n_states))
+        begin, dense = 0, _DENSE * self.size >= n
+        at_once = max(16 * CELLS // n, 1) if dense else max(CELLS // self.size, 1)
+        for first in range(0, m, at_once):
+            block = indices[first : first + at_once]
+            for part in self.statistics(_members(block, n) if dense else block.astype(np.int32)):
+                end = begin + len(part.counts)
+                counts[begin:end], means[begin:end] = part.counts, part.mean_returns
+                begin = end
+        return VisitStatistics(counts, means, self.size, self.bounds)
 
 
 def subsample_statistics(
@@ -254,22 +279,10 @@ def subsample_statistics(
     check.instance("data", data, FirstVisitReturns)
     low, high = value_range(*bounds)
     rows = _checked_indices(indices, len(data))
-    m, k = rows.shape
-    table = SubsampleTable(data, low, high, k)
-    counts = np.empty((m, table.n_states), dtype=np.int64)
-    means = np.empty((m, table.n_states))
-    begin, dense = 0, _DENSE * k >= len(data)
-    at_once = max(16 * CELLS // len(data), 1) if dense else m
-    for first in range(0, m, at_once):
-        block = rows[first : first + at_once]
-        for part in table.statistics(_members(block, len(data)) if dense else block):
-            end = begin + len(part.counts)
-            counts[begin:end], means[begin:end] = part.counts, part.mean_returns
-            begin = end
-    return VisitStatistics(counts, means, k, (low, high))
+    return SubsampleTable(data, low, high, rows.shape[1]).statistics_of(rows)
 
 
-def _members(indices: NDArray[np.int32], n: int) -> BoolArray:
+def _members(indices: NDArray[np.integer[Any]], n: int) -> BoolArray:
     members = np.zeros((len(indices), n), dtype=bool)
     np.put_along_axis(members, indices, True, axis=1)
     return members

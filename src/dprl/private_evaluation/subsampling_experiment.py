@@ -13,7 +13,7 @@ public numbers:
     noise (:func:`~dprl.private_evaluation.recalibrated_guarantee`).
 ``algorithm-3``
     Algorithm 3 with m and k by the data-independent rule of
-    :func:`~dprl.private_evaluation.subsampling_candidates`, base guarantee by (4.9)-(4.10).
+    :func:`~dprl.private_evaluation.choose_subsampling`, base guarantee by (4.9)-(4.10).
 ``algorithm-3-printed``
     Algorithm 3 with m and k that minimise (4.31) on m k^2 = n^2.
 ``algorithm-3-optimal``
@@ -64,14 +64,14 @@ from dprl.private_evaluation.subsample_and_average import (
     base_promise,
     subsample_estimates,
 )
-from dprl.private_evaluation.subsamples import draw_subsamples, subsample_statistics
+from dprl.private_evaluation.subsamples import SubsampleTable, draw_subsamples
 from dprl.private_evaluation.subsampling_rule import (
+    NoCandidateError,
     Ridge,
     SubsamplingChoice,
     choose_partition,
     choose_printed,
     choose_subsampling,
-    subsampling_candidates,
 )
 from dprl.trajectories import FirstVisitReturns, VisitStatistics, chain_first_visit_returns
 
@@ -345,8 +345,7 @@ class _Planner:
 
     def settings(self, budget: _Budget, wanted: Sequence[str]) -> Iterator[Setting]:
         plain = self.best([], [])
-        found = self.candidates("printed", budget)
-        rule = min(found, key=lambda c: c.score, default=None)
+        rule = self.subsampled("printed", budget)
         if "non-private" in wanted:
             ridge = _HARDLY_ANY if self.ridge == "tuned" else plain.ridge
             yield replace(self.template, algorithm="non-private", ridge=ridge)
@@ -359,7 +358,7 @@ class _Planner:
         if "algorithm-3-printed" in wanted:
             yield from self.printed()
         if "algorithm-3-optimal" in wanted:
-            best = min(self.candidates("optimal", budget), key=lambda c: c.score, default=None)
+            best = self.subsampled("optimal", budget)
             if best is not None:
                 yield self.made("algorithm-3-optimal", best)
         if "average-then-perturb" in wanted and rule is not None:
@@ -405,7 +404,7 @@ class _Planner:
         }
 
     def best(
-        self, subsamples: Sequence[int], sizes: Sequence[int], recalibrate: bool = False
+        self, subsamples: Sequence[int], sizes: Sequence[int], **how: Any
     ) -> SubsamplingChoice:
         return choose_subsampling(
             self.n,
@@ -414,29 +413,25 @@ class _Planner:
             self.ones,
             subsamples=subsamples,
             sizes=sizes,
-            recalibrate=recalibrate,
+            **how,
             **self.common(),
         )
 
-    def candidates(self, accounting: Accounting, budget: _Budget) -> list[SubsamplingChoice]:
-        """Sub-sampling settings within the budget, without the plain mechanism."""
+    def subsampled(self, accounting: Accounting, budget: _Budget) -> SubsamplingChoice | None:
+        """The best setting with sub-samples within the budget; None if there is none."""
         power = _WIDE if self.ridge == "tuned" else _POWER
-        sizes = _powers(power, max(self.n // 2, 1))
-        found: list[SubsamplingChoice] = []
         most = min(budget.subsamples, max(_FIRST_SUBSAMPLES, 4 * self.n))
-        for m in sorted({*_powers(power, most), 2 ** (most.bit_length() - 1)}):
-            found += subsampling_candidates(
-                self.n,
-                self.p,
-                self.phi,
-                self.ones,
+        try:
+            return self.best(
+                sorted({*_powers(power, most), 2 ** (most.bit_length() - 1)}),
+                _powers(power, max(self.n // 2, 1)),
                 accounting=accounting,
-                most_subsamples=m,
-                subsamples=[m],
-                sizes=[k for k in sizes if self.n <= m * k <= budget.draws(self.n)],
-                **self.common(),
+                most_subsamples=most,
+                most_draws=budget.draws(self.n),
+                with_plain=False,
             )
-        return [c for c in found if not c.plain]
+        except NoCandidateError:
+            return None
 
     def printed(self) -> Iterator[Setting]:
         sizes = choose_printed(self.n, self.promise[0])
@@ -562,6 +557,7 @@ def _one_batch(
     if chain.start == "first":
         weightings["start"] = chain.process.start[: chain.n_states]
     rows = []
+    table: SubsampleTable | None = None
     for (_, design, m, k), part in groupby(settings, key=_group):
         group = list(part)
         counted, most = None, 0
@@ -571,7 +567,11 @@ def _one_batch(
             else:
                 indices = draw_subsamples(n, m, k, index_rng)
             most = int(np.bincount(indices.ravel(), minlength=n).max())
-            counted = subsample_statistics(batch, indices, bounds)
+            if table is None:
+                table = SubsampleTable(batch, *bounds, k)
+            elif table.size != k:
+                table.resize(k)
+            counted = table.statistics_of(indices)
             del indices
         means: dict[tuple[str, float | None], FloatArray] = {}
         for s in group:

@@ -59,9 +59,13 @@ Ridge = Callable[[int], float] | Literal["tuned"] | None
 # Gauss-Legendre nodes on [0, 1], split so that a state that is rarely missed is not overlooked
 _SPLITS = (0.0, 1e-3, 0.03, 0.3, 1.0)
 # lambda / (2k) relative to the largest rho_s ||phi_s||^2: first a grid, then the best refined
-_RIDGE_GRID = np.logspace(-4, 8, 37)
+_RIDGE_GRID = np.logspace(-4, 8, 25)
 # how many of the best candidates get a finer ridge
 _REFINED = 5
+
+
+class NoCandidateError(ValueError):
+    """No pair (m, k) keeps the promise within the budget."""
 
 
 @dataclass(frozen=True)
@@ -641,6 +645,7 @@ def subsampling_candidates(
     accounting: Accounting = "closed-form",
     slack: float | None = None,
     most_subsamples: int = 4096,
+    most_draws: int | None = None,
     subsamples: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
     f_min: float = 0.0,
@@ -673,6 +678,8 @@ def subsampling_candidates(
         delta' of advanced composition; not used by "optimal".
     most_subsamples : int
         The budget of computation: largest m.
+    most_draws : int, optional
+        The same for mk; by default unlimited.
     subsamples, sizes : sequence of int, optional
         m and k to try; default powers of two up to the budget, and up to n / 2.
     recalibrate : bool
@@ -686,7 +693,7 @@ def subsampling_candidates(
     Returns
     -------
     list of SubsamplingChoice
-        With "tuned" the ridges come from a grid, a factor of 2.2 apart.
+        With "tuned" the ridges come from a grid, a factor of 3.2 apart.
 
     Examples
     --------
@@ -711,7 +718,8 @@ def subsampling_candidates(
         variance,
     )
     search = _Search(epsilon, delta, ridge, accounting, slack, recalibrate, allow_large_delta)
-    return search.candidates(plan, most_subsamples, subsamples, sizes)
+    budget = _Budget(most_subsamples, most_draws)
+    return search.candidates(plan, budget, subsamples, sizes, with_plain=True)
 
 
 def choose_subsampling(
@@ -727,6 +735,7 @@ def choose_subsampling(
     accounting: Accounting = "closed-form",
     slack: float | None = None,
     most_subsamples: int = 4096,
+    most_draws: int | None = None,
     subsamples: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
     f_min: float = 0.0,
@@ -758,8 +767,10 @@ def choose_subsampling(
         Public range of the returns.
     epsilon, delta : float
         What the whole mechanism must promise; epsilon in (0, 5], delta in (0, 1/n].
-    ridge, accounting, slack, most_subsamples, subsamples, sizes, recalibrate, allow_large_delta
+    ridge, accounting, slack, recalibrate, allow_large_delta
         As in :func:`subsampling_candidates`.
+    most_subsamples, most_draws, subsamples, sizes
+        As there.
     improved, importance, values, variance
         As in :func:`planned_error`.
     with_plain : bool
@@ -773,8 +784,9 @@ def choose_subsampling(
     Raises
     ------
     ValueError
-        If a parameter is outside its range, shapes do not fit, delta > 1/n, or there is no
-        candidate.
+        If a parameter is outside its range, shapes do not fit or delta > 1/n.
+    NoCandidateError
+        A ``ValueError``, if no pair (m, k) is a candidate.
 
     Examples
     --------
@@ -803,11 +815,10 @@ def choose_subsampling(
         variance,
     )
     search = _Search(epsilon, delta, ridge, accounting, slack, recalibrate, allow_large_delta)
-    found = search.candidates(plan, most_subsamples, subsamples, sizes)
-    if not with_plain:
-        found = found[1:]
+    budget = _Budget(most_subsamples, most_draws)
+    found = search.candidates(plan, budget, subsamples, sizes, with_plain=with_plain)
     if not found:
-        raise ValueError("no pair of subsamples and sizes is a candidate")
+        raise NoCandidateError("no pair of subsamples and sizes is a candidate")
     return search.best(plan, found)
 
 
@@ -892,6 +903,12 @@ def choose_partition(
 
 
 @dataclass(frozen=True)
+class _Budget:
+    subsamples: int  # largest m
+    draws: int | None  # largest mk
+
+
+@dataclass(frozen=True)
 class _Search:
     """The promise, and how candidates get their guarantee and their ridge."""
 
@@ -906,25 +923,27 @@ class _Search:
     def candidates(
         self,
         plan: _Plan,
-        most_subsamples: int,
+        budget: _Budget,
         subsamples: Sequence[int] | None,
         sizes: Sequence[int] | None,
+        with_plain: bool,
     ) -> list[SubsamplingChoice]:
         eps, tail = self._promise(plan.n)
-        budget = check.whole("most_subsamples", most_subsamples)
+        most = check.whole("most_subsamples", budget.subsamples)
+        draws = math.inf if budget.draws is None else check.whole("most_draws", budget.draws)
         if subsamples is None:
-            subsamples = [2**i for i in range(budget.bit_length())]
+            subsamples = [2**i for i in range(most.bit_length())]
         if sizes is None:
             sizes = [2**i for i in range(max(plan.n // 2, 1).bit_length())]
         counts = [check.whole("subsamples", m) for m in subsamples]
-        if counts and max(counts) > budget:
+        if counts and max(counts) > most:
             raise ValueError(
-                f"subsamples must not exceed most_subsamples = {budget}, got {max(counts)}"
+                f"subsamples must not exceed most_subsamples = {most}, got {max(counts)}"
             )
-        found = [self._plain(plan, eps, tail)]
+        found = [self._plain(plan, eps, tail)] if with_plain else []
         for m in counts:
             for k in [_size(k, plan.n) for k in sizes]:
-                base = self._base(plan.n, m, k, eps, tail)
+                base = self._base(plan.n, m, k, eps, tail) if m * k <= draws else None
                 if base is not None:
                     lam = self._ridge(plan, m, k, base)
                     error = plan.error(m, k, *base, lam)
