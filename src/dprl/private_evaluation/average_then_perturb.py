@@ -110,7 +110,6 @@ def average_then_perturb_diagnostics(
         f_max,
         allow_rank_deficient=allow_rank_deficient,
     )
-    one = mechanism.sensitivity()
     eps, tail = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
     table = SubsampleTable(data, mechanism.low, mechanism.high, k)
     total = np.zeros(mechanism.phi.shape[1])
@@ -123,9 +122,31 @@ def average_then_perturb_diagnostics(
         for part in table.statistics(block):
             total += mechanism.estimates(part).sum(axis=0)
     most = int(included.max())
-    sensitivity = most / m * one  # (2)
-    noise = sensitivity * _unit_noise(eps, tail)
+    sensitivity, noise = noise_of_average(mechanism, m, most, eps, tail)
     return AverageDiagnostics(total / m, most, sensitivity, noise)
+
+
+def noise_of_average(
+    mechanism: BaseMechanism, subsamples: int, inclusions: int, epsilon: float, delta: float
+) -> tuple[float, float]:
+    """Sensitivity (2) of the average of m estimates, and its noise; from public numbers.
+
+    Parameters
+    ----------
+    mechanism : BaseMechanism
+        Its global sensitivity is G.
+    subsamples, inclusions : int
+        m, and b: the most sub-samples that hold one trajectory.
+    epsilon, delta : float
+        The promise of the one release.
+
+    Returns
+    -------
+    (float, float)
+        (b/m) G, and the standard deviation of each parameter's noise.
+    """
+    sensitivity = inclusions / subsamples * mechanism.sensitivity()  # (2)
+    return sensitivity, sensitivity * _unit_noise(epsilon, delta)
 
 
 @lru_cache(maxsize=1024)

@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal
 
@@ -49,17 +48,15 @@ from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.evaluation import lsl, lsw, rmse
 from dprl.mdp import Chain
-from dprl.privacy import Guarantee, analytic_gaussian_sigma
+from dprl.privacy import Guarantee
+from dprl.private_evaluation.average_then_perturb import noise_of_average
 from dprl.private_evaluation.chain_experiment import chain_features
 from dprl.private_evaluation.common import NEIGHBOURS
 from dprl.private_evaluation.dp_lsl import dp_lsl
 from dprl.private_evaluation.dp_lsw import dp_lsw
-from dprl.private_evaluation.global_sensitivity import (
-    lsl_sensitivity_bound,
-    lsw_global_sensitivity,
-)
 from dprl.private_evaluation.subsample_and_average import (
     Accounting,
+    BaseMechanism,
     average_diagnostics,
     base_promise,
     subsample_estimates,
@@ -633,24 +630,10 @@ def _release(
             means[at] = subsample_estimates(counted, phi, ones, ridge=s.ridge).mean(axis=0)
         noise = 0.0
         if s.algorithm != NOISE_FREE:
-            step = most / s.subsamples * _sensitivity(phi, ones, s.ridge, s.size, f_max)
-            noise = step * _unit_sigma(s.epsilon, s.delta)
+            mechanism = BaseMechanism(len(phi), s.size, phi, ones, s.ridge, 0.0, f_max)
+            _, noise = noise_of_average(mechanism, s.subsamples, most, s.epsilon, s.delta)
     released: FloatArray = means[at] + noise * rng.standard_normal(phi.shape[1])
     return released
-
-
-@lru_cache(maxsize=64)
-def _unit_sigma(epsilon: float, delta: float) -> float:
-    """Noise of the analytic Gaussian mechanism for sensitivity 1."""
-    return analytic_gaussian_sigma(1.0, epsilon, delta)
-
-
-def _sensitivity(
-    features: FloatArray, weights: FloatArray, ridge: float | None, size: int, f_max: float
-) -> float:
-    if ridge is None:
-        return lsw_global_sensitivity(features, weights, f_max=f_max)
-    return lsl_sensitivity_bound(features, weights, ridge, size, f_max=f_max)
 
 
 def _estimate(
