@@ -358,7 +358,7 @@ def test_decorrelated_actions_have_the_pooled_law():
 
 
 def test_decorrelation_brings_the_means_together():
-    """What the documentation warns of: less spread between trajectories than before."""
+    """Trajectories with means of their own: less spread between them than before."""
     rng = np.random.default_rng(6)
     actions = rng.normal(size=(50, 1, 2)) + 0.1 * rng.normal(size=(50, 40, 2))
     drawn = decorrelate(actions, np.full(50, 40), rng)

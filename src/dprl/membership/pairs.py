@@ -824,8 +824,8 @@ def decorrelate(
 
     The order in time is not all that is lost. Every result has the full length, so lengths
     and padding are gone; so is what one trajectory has of its own, and with it the tie to
-    the initial state. What stays is the pool's distribution, and the mean over time of a
-    result is *closer* to the pool's mean than that of a real trajectory.
+    the initial state. What stays is the pool's distribution. Where trajectories have means
+    of their own, those of the results lie closer together.
 
     Parameters
     ----------
