@@ -42,8 +42,8 @@ from dprl.membership.episodes import Episodes
 
 Statistic = Literal["mean", "nearest"]
 
-# Steps of all models asked in one call: bounds the memory of the candidates.
-_BLOCK = 200_000
+# Numbers in the widest layer when all models are asked at once: bounds the memory.
+_LAYER = 50_000_000
 
 
 # -- closed loop ------------------------------------------------------------------------
@@ -106,7 +106,9 @@ def action_distance(
 def _mean_action(name: str, actions: ArrayLike, lengths: ArrayLike | None) -> FloatArray:
     a = check.finite_array(name, actions)
     if a.ndim < 2 or 0 in a.shape[-2:]:
-        raise ValueError(f"{name} must have the shape (..., T, d_A) with T, d_A >= 1, got {a.shape}")
+        raise ValueError(
+            f"{name} must have the shape (..., T, d_A) with T, d_A >= 1, got {a.shape}"
+        )
     if lengths is None:
         return np.asarray(a.mean(axis=-2))
     ends = _whole_lengths(f"lengths of {name}", lengths, a.shape[:-2], a.shape[-2])
@@ -114,9 +116,7 @@ def _mean_action(name: str, actions: ArrayLike, lengths: ArrayLike | None) -> Fl
     return np.asarray((a * counts[..., None]).sum(axis=-2) / ends[..., None])
 
 
-def _whole_lengths(
-    name: str, lengths: ArrayLike, shape: tuple[int, ...], longest: int
-) -> IntArray:
+def _whole_lengths(name: str, lengths: ArrayLike, shape: tuple[int, ...], longest: int) -> IntArray:
     ends = check.finite_array(name, lengths)
     if ends.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {ends.shape}")
@@ -166,23 +166,29 @@ def answer_distances(
     actions = np.stack([one.actions for one in sets]).astype(np.float64)
     steps = np.stack([one.steps for one in sets])
     count, n, t_max, d_s = observations.shape
-    flat = observations.reshape(count, n * t_max, d_s)
-    width = max(1, _BLOCK // count)
+    blocks = _blocks(models, n * t_max)
+    flat = np.zeros((count, blocks.size, d_s), dtype=np.float32)
+    flat[:, : n * t_max] = observations.reshape(count, n * t_max, d_s)
     out = np.empty((count, queries, n, t_max))
     for query in range(queries):
         now = jax.random.fold_in(key, query)
-        answers = np.concatenate(
-            [
-                np.asarray(
-                    models.act(jax.random.fold_in(now, block), flat[:, first : first + width])
-                )
-                for block, first in enumerate(range(0, n * t_max, width))
-            ],
-            axis=1,
-        )
+        parts = [
+            np.asarray(models.act(jax.random.fold_in(now, number), flat[:, block]))
+            for number, block in enumerate(blocks)
+        ]
+        answers = np.concatenate(parts, axis=1)[:, : n * t_max]
         gap = np.abs(actions - answers.reshape(actions.shape)).mean(axis=-1)
         out[:, query] = gap * steps
     return out
+
+
+def _blocks(models: BCQPopulation, rows: int) -> IntArray:
+    """Rows of each model in pieces of one size, as few as memory allows; the last are empty."""
+    settings = models.settings
+    widest = max(*settings.hidden, *settings.vae_hidden) * settings.acting_candidates
+    pieces = -(-len(models) * rows * widest // _LAYER)
+    size = -(-rows // pieces)
+    return np.arange(pieces * size).reshape(pieces, size)
 
 
 def answer_score(
@@ -284,7 +290,6 @@ def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) ->
         At most 0.
     """
     sets = _sets(models, episodes)
-    out = np.empty((len(models), len(sets[0])))
     observations = np.stack([one.observations[:, :-1] for one in sets])
     actions = np.stack([one.actions for one in sets])
     steps = np.stack([one.steps for one in sets])
@@ -297,8 +302,7 @@ def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) ->
         ),
         dtype=np.float64,
     ).reshape(count, n, t_max)
-    out = -(errors * steps).sum(axis=-1) / steps.sum(axis=-1)
-    return out
+    return np.asarray(-(errors * steps).sum(axis=-1) / steps.sum(axis=-1))
 
 
 def _sets(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) -> list[Episodes]:
@@ -321,5 +325,7 @@ def _sets(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) -> lis
             ("actions", models.action_size, one.action_size),
         ):
             if own != other:
-                raise ValueError(f"the models have {name} of {own} numbers, the episodes of {other}")
+                raise ValueError(
+                    f"the models have {name} of {own} numbers, the episodes of {other}"
+                )
     return sets
