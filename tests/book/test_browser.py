@@ -7,6 +7,7 @@ Needs ``make book`` and a Chromium: ``chromium`` or ``google-chrome`` on the pat
 import functools
 import http.server
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -34,6 +35,9 @@ THEME_MADE = {
     "aria-allowed-role": ("doc-biblioentry",),
     "region": ("sidebar-primary-item",),
 }
+
+HIGHLIGHTED = re.compile(r'<div class="highlight"><pre>(.*?)</pre>', re.DOTALL)
+TOKEN = re.compile(r'<span class="([a-z0-9 ]+)"')
 
 pytestmark = pytest.mark.site
 
@@ -127,7 +131,12 @@ class Visitor:
         options = {"resultTypes": ["violations"], "preload": False}
         if rules:
             options["runOnly"] = {"type": "rule", "values": rules}
-        # Formulas are MathJax's own thousands of elements; a test of its own scrolls one.
+        # The tokens of code, and MathJax's elements, are thousands: axe would need most of its
+        # time for them. Code is read as plain text here; a test of its own sees every colour.
+        self.tab.evaluate(
+            "() => document.querySelectorAll('.highlight pre:not(.tokens)')"
+            ".forEach(code => { code.textContent = code.textContent })"
+        )
         context = {"exclude": [["mjx-container"]]}
         found = Axe().run(self.tab, context=context, options=options).response["violations"]
         return [
@@ -188,6 +197,24 @@ def test_a_wide_formula_scrolls_in_its_own_box_and_says_so(visitor):
         visitor.tab.wait_for_function("box => !box.classList.contains('more-right')", arg=box)
         return
     pytest.fail("no page has a displayed formula")
+
+
+def test_every_colour_of_code_is_readable(visitor):
+    tokens = set()
+    for name in PAGES:
+        for code in HIGHLIGHTED.findall((SITE / name).read_text(encoding="utf-8")):
+            tokens.update(TOKEN.findall(code))
+    assert {"k", "mi"} <= tokens, "keywords and numbers must be there"
+    visitor.open(PAGES[0])
+    lines = "".join(f'<span class="{token}">{token}</span>\n' for token in sorted(tokens))
+    visitor.tab.evaluate(
+        "html => document.querySelector('article').insertAdjacentHTML('beforeend', html)",
+        f'<div class="highlight"><pre class="tokens" tabindex="0">{lines}</pre></div>',
+    )
+    assert visitor.tab.locator("pre.tokens span").count() == len(tokens)
+    assert visitor.violations(["color-contrast"]) == []
+    visitor.darken()
+    assert visitor.violations(["color-contrast"]) == []
 
 
 VERDICTS = ["holds", "conditions", "false", "reproduced", "deviations", "not", "unchecked"]
