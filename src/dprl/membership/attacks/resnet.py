@@ -29,14 +29,15 @@ from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dprl import _validation as check
+
+from .tcn import uniform
 
 Array: TypeAlias = jax.Array
 Parameters: TypeAlias = dict[str, Any]
 
-#: Blocks per stage; with the first convolution and the head these make 18 layers.
-BLOCKS = (2, 2, 2, 2)
 _EPSILON, _MOMENTUM = 1e-5, 0.1  # as in torch.nn.BatchNorm2d
 
 
@@ -48,6 +49,8 @@ class ResNetSettings:
     ----------
     width : int
         Channels w of the first stage: 64 in He et al., 16 for a laptop.
+    blocks : tuple of int
+        Blocks in each stage: (2, 2, 2, 2) is ResNet-18.
     bag_size : int
         Pairs m in a bag; 50 in the thesis.
     weight_decay : float
@@ -64,10 +67,11 @@ class ResNetSettings:
     Examples
     --------
     >>> parameter_count(6, ResNetSettings()), parameter_count(6, ResNetSettings(width=16))
-    (11186433, 702417)
+    (11186433, 704577)
     """
 
     width: int = 64
+    blocks: tuple[int, ...] = (2, 2, 2, 2)
     bag_size: int = 50
     weight_decay: float = 0.0
     decay: Literal["l2", "decoupled"] = "l2"
@@ -78,6 +82,10 @@ class ResNetSettings:
     def __post_init__(self) -> None:
         for name in ("width", "bag_size", "steps"):
             check.whole(name, getattr(self, name))
+        if not isinstance(self.blocks, tuple) or not self.blocks:
+            raise TypeError(f"blocks must be a non-empty tuple, got {self.blocks!r}")
+        for blocks in self.blocks:
+            check.whole("the number of blocks in a stage", blocks)
         if check.whole("batch_size", self.batch_size, 2) % 2:
             raise ValueError(f"batch_size must be even, half of each label, got {self.batch_size}")
         if check.real("weight_decay", self.weight_decay) < 0:
@@ -96,26 +104,29 @@ def parameter_count(channels: int, settings: ResNetSettings) -> int:
     """Number of trained numbers for bags of so many channels, 2 d_A for pairs.
 
     A k x k convolution from c to h channels has k^2 c h and no bias, a batch normalisation
-    2 h, the head 8 w + 1. Running means and variances are not trained and not counted.
+    2 h, the head 8 w + 1 with four stages. Running means and variances are not trained and
+    not counted.
     """
     width = settings.width
     total = 49 * channels * width + 2 * width
-    for fan_in, fan_out, stride in _blocks(width):
+    for fan_in, fan_out, stride in _blocks(settings):
         total += 9 * fan_in * fan_out + 9 * fan_out**2 + 4 * fan_out
         if stride > 1 or fan_in != fan_out:
             total += fan_in * fan_out + 2 * fan_out
-    return total + 8 * width + 1
+    return total + _last(settings) + 1
 
 
-def init(key: Array, channels: int, settings: ResNetSettings) -> tuple[Parameters, Parameters]:
-    """Fresh parameters and running statistics.
+def init(
+    rng: np.random.Generator, channels: int, settings: ResNetSettings
+) -> tuple[Parameters, Parameters]:
+    """Fresh parameters and running statistics, float32.
 
     Convolutions are normal with variance 2 / (k^2 h), h output channels (He et al. 2015, the
     choice of torchvision); gains 1, shifts 0; the head uniform on +-1/sqrt(fan-in).
 
     Parameters
     ----------
-    key : jax key
+    rng : numpy.random.Generator
     channels : int
         Of the input, 2 d_A for bags of pairs.
     settings : ResNetSettings
@@ -125,31 +136,31 @@ def init(key: Array, channels: int, settings: ResNetSettings) -> tuple[Parameter
     parameters, statistics : dict
         Statistics start at mean 0 and variance 1.
     """
+    check.generator(rng)
     check.whole("channels", channels)
     width = settings.width
-    stem_key, head_key, *keys = jax.random.split(key, 2 + sum(BLOCKS))
-    parameters: Parameters = {"stem": _normal(stem_key, 7, channels, width), "blocks": []}
+    parameters: Parameters = {"stem": _normal(rng, 7, channels, width), "blocks": []}
     statistics: Parameters = {"stem": _fresh(width), "blocks": []}
-    for one_key, (fan_in, fan_out, stride) in zip(keys, _blocks(width), strict=True):
-        first, second, past = jax.random.split(one_key, 3)
+    for fan_in, fan_out, stride in _blocks(settings):
         block = {
-            "first": _normal(first, 3, fan_in, fan_out),
-            "second": _normal(second, 3, fan_out, fan_out),
+            "first": _normal(rng, 3, fan_in, fan_out),
+            "second": _normal(rng, 3, fan_out, fan_out),
         }
         if stride > 1 or fan_in != fan_out:
-            block["shortcut"] = _normal(past, 1, fan_in, fan_out)
+            block["shortcut"] = _normal(rng, 1, fan_in, fan_out)
         parameters["blocks"].append(block)
         statistics["blocks"].append({name: _fresh(fan_out) for name in block})
-    bound, (one, two) = (8 * width) ** -0.5, jax.random.split(head_key)
-    parameters["head"] = {
-        "weights": jax.random.uniform(one, (8 * width, 1), minval=-bound, maxval=bound),
-        "biases": jax.random.uniform(two, (1,), minval=-bound, maxval=bound),
-    }
+    parameters["head"] = uniform(rng, (_last(settings), 1))
     return parameters, statistics
 
 
 def apply(
-    parameters: Parameters, statistics: Parameters, bags: Array, *, training: bool
+    parameters: Parameters,
+    statistics: Parameters,
+    bags: Array,
+    settings: ResNetSettings,
+    *,
+    training: bool,
 ) -> tuple[Array, Parameters]:
     """Logits of bags, and the running statistics after them.
 
@@ -158,6 +169,7 @@ def apply(
     parameters, statistics : dict
         From :func:`init`.
     bags : array, shape (n, channels, T, m)
+    settings : ResNetSettings
     training : bool
         True: normalise by this batch and move the running statistics a tenth of the way.
         False: normalise by the running statistics and leave them.
@@ -176,7 +188,7 @@ def apply(
 
     x, moved["stem"] = layer(x, parameters["stem"], statistics["stem"], 2)
     x = _maximum(jax.nn.relu(x))
-    strides = [stride for *_, stride in _blocks(1)]
+    strides = [stride for *_, stride in _blocks(settings)]
     for p, s, stride in zip(parameters["blocks"], statistics["blocks"], strides, strict=True):
         after: Parameters = {}
         z, after["first"] = layer(x, p["first"], s["first"], stride)
@@ -203,34 +215,29 @@ def convolution(x: Array, weights: Array, stride: int = 1) -> Array:
     array, shape (n, ceil(height / stride), ceil(width / stride), h)
     """
     kernel, _, fan_in, fan_out = weights.shape
-    columns = jnp.concatenate(_windows(x, kernel, stride, 0.0), axis=-1)
-    product: Array = columns @ weights.reshape(kernel * kernel * fan_in, fan_out)
+    for axis in (1, 2):  # rows first, then columns of rows: 2 k copies instead of k^2
+        x = jnp.concatenate(_shifted(x, axis, kernel, stride, 0.0), axis=-1)
+    by_column = weights.swapaxes(0, 1).reshape(kernel * kernel * fan_in, fan_out)
+    product: Array = x @ by_column
     return product
 
 
-def _windows(x: Array, kernel: int, stride: int, fill: float) -> list[Array]:
-    """The k^2 shifted copies of an image that a window of size k sees."""
-    _, height, width, _ = x.shape
-    half = kernel // 2
-    rows, columns = -(-height // stride), -(-width // stride)
-    sides = ((0, 0), (half, half + stride), (half, half + stride), (0, 0))
-    padded = jnp.pad(x, sides, constant_values=fill) if kernel > 1 else x
-    return [
-        padded[
-            :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride
-        ]
-        for i in range(kernel)
-        for j in range(kernel)
-    ]
+def _shifted(x: Array, axis: int, kernel: int, stride: int, fill: float) -> list[Array]:
+    """The k shifted copies along an axis that a window of size k sees."""
+    half, size = kernel // 2, -(-x.shape[axis] // stride)
+    if half:
+        sides = [(half, half + stride) if a == axis else (0, 0) for a in range(4)]
+        x = jnp.pad(x, sides, constant_values=fill)
+    reach = stride * (size - 1) + 1
+    return [jax.lax.slice_in_dim(x, i, i + reach, stride, axis) for i in range(kernel)]
 
 
 def _maximum(x: Array) -> Array:
     """Maximum over 3 x 3 windows with stride 2."""
-    windows = _windows(x, 3, 2, -jnp.inf)
-    most = windows[0]
-    for window in windows[1:]:
-        most = jnp.maximum(most, window)
-    return most
+    for axis in (1, 2):
+        one, two, three = _shifted(x, axis, 3, 2, -jnp.inf)
+        x = jnp.maximum(jnp.maximum(one, two), three)
+    return x
 
 
 def _normalise(
@@ -250,25 +257,34 @@ def _normalise(
     return (x - mean) * scale + parameters["shift"], statistics
 
 
-def _blocks(width: int) -> list[tuple[int, int, int]]:
+def _blocks(settings: ResNetSettings) -> list[tuple[int, int, int]]:
     """Channels in and out, and stride, of each block."""
-    blocks, fan_in = [], width
-    for stage, count in enumerate(BLOCKS):
+    blocks, fan_in = [], settings.width
+    for stage, count in enumerate(settings.blocks):
         for block in range(count):
-            fan_out = width * 2**stage
+            fan_out = settings.width * 2**stage
             blocks.append((fan_in, fan_out, 2 if stage > 0 and block == 0 else 1))
             fan_in = fan_out
     return blocks
 
 
-def _normal(key: Array, kernel: int, fan_in: int, fan_out: int) -> Parameters:
+def _last(settings: ResNetSettings) -> int:
+    """Channels of the last stage."""
+    return settings.width << (len(settings.blocks) - 1)
+
+
+def _normal(rng: np.random.Generator, kernel: int, fan_in: int, fan_out: int) -> Parameters:
     deviation = (2 / (kernel**2 * fan_out)) ** 0.5
+    weights = deviation * rng.standard_normal((kernel, kernel, fan_in, fan_out))
     return {
-        "weights": deviation * jax.random.normal(key, (kernel, kernel, fan_in, fan_out)),
-        "gain": jnp.ones(fan_out),
-        "shift": jnp.zeros(fan_out),
+        "weights": weights.astype(np.float32),
+        "gain": np.ones(fan_out, dtype=np.float32),
+        "shift": np.zeros(fan_out, dtype=np.float32),
     }
 
 
 def _fresh(width: int) -> Parameters:
-    return {"mean": jnp.zeros(width), "variance": jnp.ones(width)}
+    return {
+        "mean": np.zeros(width, dtype=np.float32),
+        "variance": np.ones(width, dtype=np.float32),
+    }

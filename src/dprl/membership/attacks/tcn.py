@@ -24,11 +24,13 @@ Sources: thesis, section 5.6.3.1 and table 5.1; Bai, Kolter and Koltun 2018.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dprl import _validation as check
 
@@ -65,7 +67,7 @@ class TCNSettings:
     --------
     >>> settings = TCNSettings(channels=16)
     >>> receptive_field(settings), parameter_count(6, settings)
-    (29, 3345)
+    (29, 3265)
     """
 
     channels: int = 32
@@ -117,15 +119,15 @@ def parameter_count(channels: int, settings: TCNSettings) -> int:
     return total
 
 
-def init(key: Array, channels: int, settings: TCNSettings) -> Parameters:
-    """Fresh parameters.
+def init(rng: np.random.Generator, channels: int, settings: TCNSettings) -> Parameters:
+    """Fresh parameters, float32.
 
     Weights and biases are uniform on +-1/sqrt(fan-in), PyTorch's default for a convolution;
     the gains g start at |v|, so that the normalised weights start as the drawn ones.
 
     Parameters
     ----------
-    key : jax key
+    rng : numpy.random.Generator
     channels : int
         Of the input, 2 d_A for a pair.
     settings : TCNSettings
@@ -135,22 +137,21 @@ def init(key: Array, channels: int, settings: TCNSettings) -> Parameters:
     dict
         ``layers``, a list, and ``head``.
     """
+    check.generator(rng)
     check.whole("channels", channels)
-    width = settings.channels
-    layers: list[Parameters] = []
+    width, layers = settings.channels, []
     for _, fan_in in _layers(channels, settings):
-        key, *keys = jax.random.split(key, settings.convolutions + 2)
-        widths = (fan_in, *[width] * (settings.convolutions - 1))
         layer: Parameters = {"convolutions": []}
-        for one_key, c in zip(keys, widths, strict=False):
-            convolution = _uniform(one_key, (settings.kernel, c, width))
+        for c in (fan_in, *[width] * (settings.convolutions - 1)):
+            convolution = uniform(rng, (settings.kernel, c, width))
             if settings.weight_normalisation:
-                convolution["gain"] = _norm(convolution["weights"])
+                v = convolution["weights"]
+                convolution["gain"] = np.sqrt((v**2).sum(axis=(0, 1)))
             layer["convolutions"].append(convolution)
         if fan_in != width:
-            layer["shortcut"] = _uniform(keys[-1], (fan_in, width))
+            layer["shortcut"] = uniform(rng, (fan_in, width))
         layers.append(layer)
-    return {"layers": layers, "head": _uniform(key, (width, 1))}
+    return {"layers": layers, "head": uniform(rng, (width, 1))}
 
 
 def apply(
@@ -175,7 +176,8 @@ def apply(
     hidden = hidden_layers(parameters, pairs, settings, key)[-1]
     pooled = hidden.mean(axis=1) if settings.pooling == "mean" else hidden[:, -1]
     head = parameters["head"]
-    return (pooled @ head["weights"] + head["biases"])[:, 0]
+    logits: Array = pooled @ head["weights"] + head["biases"]
+    return logits[:, 0]
 
 
 def hidden_layers(
@@ -229,7 +231,7 @@ def causal_convolution(x: Array, convolution: Parameters, dilation: int) -> Arra
     shifted = [padded[:, j * dilation : j * dilation + steps] for j in range(kernel)]
     columns = jnp.concatenate(shifted, axis=-1)
     product: Array = columns @ weights.reshape(kernel * fan_in, width)
-    return product + convolution["biases"]
+    return product + jnp.asarray(convolution["biases"])
 
 
 def _layers(channels: int, settings: TCNSettings) -> list[tuple[int, int]]:
@@ -238,14 +240,12 @@ def _layers(channels: int, settings: TCNSettings) -> list[tuple[int, int]]:
     return list(zip(settings.dilations, widths, strict=True))
 
 
-def _uniform(key: Array, shape: tuple[int, ...]) -> Parameters:
-    fan_in = 1
-    for size in shape[:-1]:
-        fan_in *= size
-    bound, (one, two) = fan_in**-0.5, jax.random.split(key)
+def uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> Parameters:
+    """Weights of a shape (..., h) and h biases, uniform on +-1/sqrt(fan-in)."""
+    bound = math.prod(shape[:-1]) ** -0.5
     return {
-        "weights": jax.random.uniform(one, shape, minval=-bound, maxval=bound),
-        "biases": jax.random.uniform(two, shape[-1:], minval=-bound, maxval=bound),
+        name: rng.uniform(-bound, bound, size).astype(np.float32)
+        for name, size in (("weights", shape), ("biases", shape[-1:]))
     }
 
 

@@ -6,8 +6,10 @@ loss function l is not stated. Here it is the cross entropy of a logit z and a l
     l(z, g) = log(1 + e^z) - g z,         g = 1 for "member"
 
 :func:`train` fits one network, :func:`train_many` several at once, each on its own data with
-its own seed, by ``vmap`` of the same pure program. Everything random is drawn from the seed of
-a training alone: its result does not depend on what is trained beside it, up to rounding.
+its own seed, by one pure program: on a GPU in lockstep (``vmap``), on a CPU one after the
+other (``lax.map``), where products of many small matrices at once are slower than one by one.
+Everything random is drawn from the seed of a training alone: its result does not depend on
+what is trained beside it, up to rounding.
 
 Sources: thesis, equation (5.2) and table 5.1; Kingma and Ba 2015 (Adam); Loshchilov and Hutter
 2019 (decoupled weight decay).
@@ -38,7 +40,7 @@ Array: TypeAlias = jax.Array
 Settings: TypeAlias = TCNSettings | ResNetSettings
 Variables: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 
-_BLOCK = 128  # inputs judged at once
+_BLOCKS = {TCNSettings: 256, ResNetSettings: 32}  # inputs judged at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,17 +112,14 @@ class Classifier:
 
     def _judge(self, pairs: NDArray[np.float32], index: IntArray) -> FloatArray:
         # blocks of one size, the last one filled up: one program for all lengths
-        size = min(_BLOCK, len(index))
+        size = _BLOCKS[type(self.settings)]
         filled = np.concatenate([index, np.repeat(index[:1], -len(index) % size, axis=0)])
         variables = (self.parameters, self.statistics)
         answers = [
-            np.asarray(_evaluate(self.settings, variables, self._inputs(pairs, block)))
+            np.asarray(_evaluate(self.settings, variables, _gather(self.settings, pairs, block)))
             for block in filled.reshape(-1, size, index.shape[1])
         ]
         return np.concatenate(answers)[: len(index)].astype(np.float64)
-
-    def _inputs(self, pairs: NDArray[np.float32], block: IntArray) -> Array:
-        return jnp.asarray(_gather(self.settings, pairs, block))
 
 
 def train(pairs: ArrayLike, labels: ArrayLike, settings: Settings, seed: int) -> Classifier:
@@ -148,7 +147,7 @@ def train(pairs: ArrayLike, labels: ArrayLike, settings: Settings, seed: int) ->
     >>> rng = np.random.default_rng(0)
     >>> labels = np.arange(40) % 2
     >>> pairs = rng.normal(size=(40, 2, 6)) + 3 * labels[:, None, None]
-    >>> small = TCNSettings(channels=4, kernel=2, dilations=(1,), steps=60)
+    >>> small = TCNSettings(channels=4, kernel=2, dilations=(1,), learning_rate=0.02, steps=100)
     >>> network = train(pairs, labels, small, seed=1)
     >>> bool(((network.logits(pairs) > 0) == labels).mean() > 0.9)
     True
@@ -202,29 +201,30 @@ def train_many(
         )
     n, channels, length = shapes[0]
     truth = [_labels(one, n) for one in labels]
-    for seed in seeds:
-        check.whole("seed", seed, 0)
-    batches = [_batches(g, settings, s) for g, s in zip(truth, seeds, strict=True)]
-    keys = [jax.random.split(jax.random.key(s)) for s in seeds]
-    starts = [_init(key, channels, settings) for key, _ in keys]
-    dropout = jnp.stack([key for _, key in keys])
-    stacked: Variables = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+    starts, batches = [], []
+    for seed, labels_of in zip(seeds, truth, strict=True):
+        weights, order = np.random.default_rng(check.whole("seed", seed, 0)).spawn(2)
+        starts.append(_init(weights, channels, settings))
+        batches.append(_batches(labels_of, settings, order))
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])  # of dropout
     trained, losses = _fit(
         settings,
-        stacked,
+        _lockstep(),
+        jax.tree.map(lambda *leaves: np.stack(leaves), *starts),
         jnp.asarray(np.stack(data)),
         jnp.asarray(np.stack(truth), dtype=jnp.float32),
         jnp.asarray(np.stack(batches), dtype=jnp.int32),
-        dropout,
+        keys,
     )
-    trained, losses = jax.device_get((trained, losses))
+    (parameters, statistics), losses = jax.device_get((trained, losses))
     return [
         Classifier(
             settings,
             channels,
             length,
-            *jax.tree.map(lambda leaf: leaf[i], trained),  # noqa: B023 (used at once)
-            losses=np.asarray(losses[i], dtype=np.float64),
+            _entry(parameters, i),
+            _entry(statistics, i),
+            np.asarray(losses[i], dtype=np.float64),
         )
         for i in range(len(seeds))
     ]
@@ -244,13 +244,28 @@ def optimiser(settings: Settings) -> optax.GradientTransformation:
     return optax.chain(optax.add_decayed_weights(decay), adam) if decay else adam
 
 
-@functools.partial(jax.jit, static_argnums=0)
+def _lockstep() -> bool:
+    return jax.default_backend() != "cpu"
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _fit(
-    settings: Settings, starts: Variables, data: Array, truth: Array, batches: Array, keys: Array
+    settings: Settings,
+    together: bool,
+    starts: Variables,
+    data: Array,
+    truth: Array,
+    batches: Array,
+    keys: Array,
 ) -> tuple[Variables, Array]:
-    """All trainings; every argument has them in its first axis."""
+    """All trainings, in the first axis of every array; in lockstep, or one after the other."""
     one = functools.partial(_fit_one, settings)
-    return jax.vmap(one)(starts, data, truth, batches, keys)
+    if together:
+        return jax.vmap(one)(starts, data, truth, batches, keys)
+    trained: tuple[Variables, Array] = jax.lax.map(
+        lambda arguments: one(*arguments), (starts, data, truth, batches, keys)
+    )
+    return trained
 
 
 def _fit_one(
@@ -284,10 +299,15 @@ def _evaluate(settings: Settings, variables: Variables, inputs: Array) -> Array:
     return _apply(settings, variables, inputs, None)[0]
 
 
-def _init(key: Array, channels: int, settings: Settings) -> Variables:
+def _init(rng: np.random.Generator, channels: int, settings: Settings) -> Variables:
     if isinstance(settings, TCNSettings):
-        return tcn.init(key, channels, settings), {}
-    return resnet.init(key, channels, settings)
+        return tcn.init(rng, channels, settings), {}
+    return resnet.init(rng, channels, settings)
+
+
+def _entry(tree: dict[str, Any], i: int) -> dict[str, Any]:
+    one: dict[str, Any] = jax.tree.map(lambda leaf: leaf[i], tree)
+    return one
 
 
 def _apply(
@@ -297,7 +317,7 @@ def _apply(
     parameters, statistics = variables
     if isinstance(settings, TCNSettings):
         return tcn.apply(parameters, inputs, settings, key), statistics
-    return resnet.apply(parameters, statistics, inputs, training=key is not None)
+    return resnet.apply(parameters, statistics, inputs, settings, training=key is not None)
 
 
 def _gather(settings: Settings, pairs: Any, index: Any) -> Any:
@@ -307,9 +327,8 @@ def _gather(settings: Settings, pairs: Any, index: Any) -> Any:
     return pairs[index].transpose(0, 2, 3, 1)
 
 
-def _batches(truth: NDArray[np.bool_], settings: Settings, seed: int) -> IntArray:
+def _batches(truth: NDArray[np.bool_], settings: Settings, rng: np.random.Generator) -> IntArray:
     """Indices of pairs for every step, shape (steps, batch, m); m = 1 for a TCN."""
-    rng = np.random.default_rng(seed)
     n, steps = truth.size, settings.steps
     if isinstance(settings, TCNSettings):  # epoch after epoch, each in its own order
         batch = min(settings.batch_size, n)
