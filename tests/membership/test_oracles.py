@@ -9,7 +9,7 @@ from dprl.membership.oracles import Mixture, collect_halves, query_outputs
 # -- the mixture ------------------------------------------------------------------------
 
 
-def test_without_noise_and_random_actions_the_mixture_is_the_policy(rng=None):
+def test_without_noise_and_random_actions_the_mixture_is_the_policy():
     greedy = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32)
     acted = Mixture(random_share=0, noise=0).act(greedy, np.random.default_rng(1))
     np.testing.assert_array_equal(acted, greedy)
