@@ -17,6 +17,7 @@ Sources: thesis, equation (5.2) and table 5.1; Kingma and Ba 2015 (Adam); Loshch
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from .voting import bag_indices, pair_array, vote
 Array: TypeAlias = jax.Array
 Settings: TypeAlias = TCNSettings | ResNetSettings
 Variables: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
+Rates: TypeAlias = tuple[ArrayLike, ArrayLike, ArrayLike]
 
 _BLOCKS = {TCNSettings: 256, ResNetSettings: 32}  # inputs judged at once
 
@@ -114,9 +116,9 @@ class Classifier:
         # blocks of one size, the last one filled up: one program for all lengths
         size = _BLOCKS[type(self.settings)]
         filled = np.concatenate([index, np.repeat(index[:1], -len(index) % size, axis=0)])
-        variables = (self.parameters, self.statistics)
+        shape, variables = _shape(self.settings), (self.parameters, self.statistics)
         answers = [
-            np.asarray(_evaluate(self.settings, variables, _gather(self.settings, pairs, block)))
+            np.asarray(_evaluate(shape, variables, _gather(shape, pairs, block)))
             for block in filled.reshape(-1, size, index.shape[1])
         ]
         return np.concatenate(answers)[: len(index)].astype(np.float64)
@@ -208,8 +210,9 @@ def train_many(
         batches.append(_batches(labels_of, settings, order))
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])  # of dropout
     trained, losses = _fit(
-        settings,
+        _shape(settings),
         _lockstep(),
+        rates_of(settings),
         jax.tree.map(lambda *leaves: np.stack(leaves), *starts),
         jnp.asarray(np.stack(data)),
         jnp.asarray(np.stack(truth), dtype=jnp.float32),
@@ -235,13 +238,31 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     return (jax.nn.softplus(logits) - labels * logits).mean()
 
 
-def optimiser(settings: Settings) -> optax.GradientTransformation:
-    """Adam of table 5.1, with the weight decay of the settings in its named form."""
-    decay = settings.weight_decay if isinstance(settings, ResNetSettings) else 0.0
-    if decay and isinstance(settings, ResNetSettings) and settings.decay == "decoupled":
-        return optax.adamw(settings.learning_rate, weight_decay=decay)
-    adam = optax.adam(settings.learning_rate)
-    return optax.chain(optax.add_decayed_weights(decay), adam) if decay else adam
+def optimiser(rates: Rates) -> optax.GradientTransformation:
+    """Adam of table 5.1, with a weight decay added to the gradient, or to the step (AdamW)."""
+    rate, added, decoupled = rates
+    return optax.chain(
+        optax.add_decayed_weights(added),
+        optax.scale_by_adam(),
+        optax.add_decayed_weights(decoupled),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+def rates_of(settings: Settings) -> tuple[float, float, float]:
+    """Learning rate, weight decay in the gradient, weight decay in the step; two may be 0."""
+    if isinstance(settings, TCNSettings):
+        return settings.learning_rate, 0.0, 0.0
+    added = settings.weight_decay if settings.decay == "l2" else 0.0
+    return settings.learning_rate, added, settings.weight_decay - added
+
+
+def _shape(settings: Settings) -> Settings:
+    """The settings without what needs no other program: rates, and what the batches show."""
+    plain = dataclasses.replace(settings, learning_rate=1.0, steps=1, batch_size=2)
+    if isinstance(plain, ResNetSettings):
+        return dataclasses.replace(plain, weight_decay=0.0, decay="l2", bag_size=1)
+    return plain
 
 
 def _lockstep() -> bool:
@@ -252,6 +273,7 @@ def _lockstep() -> bool:
 def _fit(
     settings: Settings,
     together: bool,
+    rates: Rates,
     starts: Variables,
     data: Array,
     truth: Array,
@@ -259,7 +281,7 @@ def _fit(
     keys: Array,
 ) -> tuple[Variables, Array]:
     """All trainings, in the first axis of every array; in lockstep, or one after the other."""
-    one = functools.partial(_fit_one, settings)
+    one = functools.partial(_fit_one, settings, rates)
     if together:
         return jax.vmap(one)(starts, data, truth, batches, keys)
     trained: tuple[Variables, Array] = jax.lax.map(
@@ -269,9 +291,15 @@ def _fit(
 
 
 def _fit_one(
-    settings: Settings, start: Variables, data: Array, truth: Array, batches: Array, key: Array
+    settings: Settings,
+    rates: Rates,
+    start: Variables,
+    data: Array,
+    truth: Array,
+    batches: Array,
+    key: Array,
 ) -> tuple[Variables, Array]:
-    rule = optimiser(settings)
+    rule = optimiser(rates)
 
     def loss(parameters: Any, statistics: Any, index: Array, key: Array) -> tuple[Array, Any]:
         inputs = _gather(settings, data, index)
