@@ -311,9 +311,9 @@ def _canonical(value: Any) -> bytes:
     if value is None:
         pass
     elif isinstance(value, ModuleType):
-        if value.__file__ is None:
+        if getattr(value, "__file__", None) is None:
             raise TypeError(f"a fingerprint needs a module with a source file, got {value!r}")
-        kind, content = f"module {value.__name__}", Path(value.__file__).read_bytes()
+        kind, content = f"module {value.__name__}", Path(str(value.__file__)).read_bytes()
     elif isinstance(value, enum.Enum):
         kind, content = f"enum {type(value).__name__}", value.name.encode()
     elif isinstance(value, (bool, np.bool_)):
@@ -411,7 +411,7 @@ def _read(path: Path, arrays: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
     if not path.exists():
         raise FileNotFoundError(f"no checkpoint at {path}")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if _HEADER not in file.files:
                 raise CheckpointError(f"{path.name} is an .npz file but no checkpoint")
             header: dict[str, Any] = json.loads(file[_HEADER].tobytes())
