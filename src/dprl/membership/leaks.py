@@ -60,7 +60,7 @@ ACCESS = ("closed-loop", "every-state", "white-box")
 #: One threshold for all trajectories, or likelihood ratios over shadow models.
 ATTACKS = ("threshold", "lira-online", "lira-offline")
 
-_FILE = "leak.npz"
+_FILE, _MODELS = "leak.npz", "models.npz"
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class LeakDesign:
         M, trajectories in one training set, >= 2. The pool of an oracle holds its first 2 M
         trajectories, those of half 0 before those of half 1; at most M of the cell.
     models : int
-        Models per oracle: an even number, >= 4. Likelihood ratios use all but one pair as
-        shadows.
+        Models per oracle: an even number, >= 6. Likelihood ratios use all but one pair as
+        shadows, and need two of them.
     twins : int
         Twins per oracle, 0 ... models.
     updates : tuple of int
@@ -123,7 +123,7 @@ class LeakDesign:
                 f"oracles must be distinct numbers below {self.cell.oracles}, got {self.oracles}"
             )
         check.whole("size", self.size, 2)
-        check.whole("models", self.models, 4)
+        check.whole("models", self.models, 6)
         if self.models % 2:
             raise ValueError(f"models come in pairs: models must be even, got {self.models}")
         if check.whole("twins", self.twins, 0) > self.models:
@@ -186,6 +186,9 @@ class Leak:
         Scores under the twins.
     returns : ndarray, shape (k, O, models)
         Mean undiscounted return of the roll-outs.
+    models : BCQPopulation
+        After the last update: number ``o * design.models + m`` is model m of the o-th oracle;
+        the twins come after all models, ``O * design.models + o * design.twins + i``.
     """
 
     design: LeakDesign
@@ -197,6 +200,7 @@ class Leak:
     twin_records: IntArray
     twin_scores: dict[str, FloatArray]
     returns: FloatArray
+    models: BCQPopulation
 
 
 def designs(profile: str) -> list[LeakDesign]:
@@ -283,7 +287,7 @@ def run(
     sets = _training_sets(design)
     mark = fingerprint(
         *map(code_of, (networks, bcq, environments, episodes, oracles, scores)),
-        *map(inspect.getsource, (_training_sets, _measure, _score, _three_scores)),
+        *(inspect.getsource(one) for one in (_training_sets, _measure, _score, _three_scores)),
         design,
         [one.actions for one in pools + fresh],
     )
@@ -294,6 +298,7 @@ def run(
             for file in place.glob("checkpoint*.npz"):
                 file.unlink()
         arrays = checkpoints.load(place / _FILE, metadata={"kind": "leak"})
+        models = BCQPopulation.load(place / _MODELS)
     return Leak(
         design=design,
         pools=pools,
@@ -304,6 +309,7 @@ def run(
         twin_records=sets.left_out,
         twin_scores={access: arrays[f"twins {access}"] for access in ACCESS},
         returns=arrays["returns"],
+        models=models,
     )
 
 
@@ -395,7 +401,11 @@ def _measure(
                 progress=report,
             )
             last = number == len(design.updates) - 1
+            if last:
+                population.save(place / _MODELS)
             checkpoints.save(scored, _score(design, population, pools, fresh, sets, last), {})
+            if deadline is not None and not last:
+                deadline.check()
         parts.append(checkpoints.load(scored))
     out = {name: values for name, values in parts[-1].items() if name.startswith("fresh")}
     for name in parts[0]:
@@ -421,7 +431,7 @@ def _score(
         design.cell, population, [pools[oracle] for oracle in own], seed, queries
     )
     returns = np.array([one.returns.mean() for one in outputs[:split]])
-    out = {"returns": returns.reshape(count, design.models)}
+    out: dict[str, FloatArray] = {"returns": returns.reshape(count, design.models)}
     for access, values in pooled.items():
         out[f"scores {access}"] = values[:split].reshape(count, design.models, 2 * design.size)
         out[f"twins {access}"] = values[split:].reshape(count, design.twins, 2 * design.size)
@@ -479,7 +489,8 @@ def attack_scores(leak: Leak, access: str, attack: str = "threshold", at: int = 
         One of :data:`ACCESS`.
     attack : str
         One of :data:`ATTACKS`. Likelihood ratios take all other pairs of models of the same
-        oracle as shadows.
+        oracle as shadows. Their score is minus the logarithm of the distance or error: it
+        is closer to normal.
     at : int
         Index into ``design.updates``.
 
@@ -506,10 +517,11 @@ def _access(found: dict[str, FloatArray], access: str) -> FloatArray:
 def _attacked(attack: str, values: FloatArray, members: BoolArray, pairs: IntArray) -> FloatArray:
     if attack == "threshold":
         return values
+    logarithms = -np.log(np.maximum(-values, np.finfo(float).tiny))
     if attack == "lira-online":
-        return lira.online(values, members, groups=pairs)
+        return lira.online(logarithms, members, groups=pairs)
     if attack == "lira-offline":
-        return lira.offline(values, members, groups=pairs)
+        return lira.offline(logarithms, members, groups=pairs)
     raise ValueError(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}")
 
 
@@ -552,10 +564,11 @@ def attack_table(leak: Leak) -> pd.DataFrame:
     for at, updates in enumerate(design.updates):
         for access in ACCESS:
             for attack in ATTACKS:
-                labels, values = leak.members, attack_scores(leak, access, attack, at)
-                auc = _areas(labels, values)
+                values = attack_scores(leak, access, attack, at)
+                accused = (leak.members, values)
                 if at == last and design.fresh and attack != "lira-online":
-                    labels, values = _with_fresh(leak, access, attack)
+                    accused = _with_fresh(leak, access, attack)
+                auc = _areas(leak.members, values)
                 rows.append(
                     {
                         "environment": design.cell.environment,
@@ -566,7 +579,7 @@ def attack_table(leak: Leak) -> pd.DataFrame:
                         "updates": updates,
                         "access": access,
                         "attack": attack,
-                        **_judge(auc, labels, values, cluster, family, "pair"),
+                        **_judge(auc, *accused, cluster, family, "pair"),
                         "mean_return": float(leak.returns[at].mean()),
                     }
                 )

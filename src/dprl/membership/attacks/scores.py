@@ -270,7 +270,8 @@ def query_every_state(
 def _reconstruction(
     parameters: bcq.BCQParameters, observations: jax.Array, actions: jax.Array
 ) -> jax.Array:
-    return jax.vmap(bcq.vae_reconstruction_error)(parameters, observations, actions)
+    errors: jax.Array = jax.vmap(bcq.vae_reconstruction_error)(parameters, observations, actions)
+    return errors
 
 
 def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) -> FloatArray:
