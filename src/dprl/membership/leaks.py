@@ -227,11 +227,11 @@ def designs(profile: str) -> list[LeakDesign]:
         return [
             LeakDesign(
                 cell,
-                oracles=(0, 3),
+                oracles=(0, 1),
                 size=20,
                 models=8,
                 twins=4,
-                updates=(1_000, 3_000),
+                updates=(1_000, 2_000, 3_000),
                 fresh=160,
             )
         ]
@@ -240,9 +240,9 @@ def designs(profile: str) -> list[LeakDesign]:
             cell,
             oracles=(0, 1),
             size=size,
-            models=16,
-            twins=8,
-            updates=(1_000, 2_000, 5_000, 10_000),
+            models=8,
+            twins=4 if size == 20 else 0,
+            updates=(1_000, 2_000, 5_000),
             fresh=2 * cell.trajectories - 2 * size,
         )
         for size in (20, 100, 400)
