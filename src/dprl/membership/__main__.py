@@ -155,7 +155,7 @@ def compute(
         "table-5-2": evaluation.table_5_2(found.table),
         "table-5-2-draws": evaluation.table_5_2(found.per_draw),
         "learning-curves": done.curve,
-        "roc": found.roc[found.roc["length"] == cell.t_max].drop(columns="length"),
+        "roc": _curves(found.roc),
         "clipping": evaluation.clipping(found.table),
         "temporal-correlation": evaluation.temporal_correlation(found.table),
     }
@@ -175,6 +175,14 @@ def compute(
     for name, table in tables.items():
         if len(table):
             _merge(name, table, cell, profile, order, about, results)
+
+
+def _curves(roc: pd.DataFrame) -> pd.DataFrame:
+    """The curves of figure 5.5 and of its control."""
+    known = ["as-printed", "same-oracle"]
+    kept = roc["length"] == roc["t_max"]
+    kept &= roc["training"].isin(known) & roc["labels"].isin(known)
+    return roc[kept].drop(columns="length").reset_index(drop=True)
 
 
 def _overview(table: pd.DataFrame) -> str:

@@ -19,7 +19,7 @@ the standard error of a mean over draws leaves out one *match* at a time
 (:func:`dprl.membership.metrics.clustered_interval`): with one shadow all draws whose shadow
 or target it is, with several those whose target it is. There, what the attacks of different
 targets have in common, most of their shadow oracles, is not in the error. With 3 or 4
-matches any standard error is itself rough.
+matches any standard error is itself rough; with 2 there is none for one shadow.
 
 Every attack is trained with one way to label and tested with several (``labels``, see
 :mod:`dprl.membership.pairs`):
@@ -54,7 +54,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
@@ -301,8 +301,8 @@ class Evaluation:
         ``best_threshold`` of :data:`THRESHOLDS` on the tested data and the accuracy there,
         ``shadow_threshold`` chosen on the shadow validation and the accuracy there.
     roc : DataFrame
-        For the target with labels as printed and the same oracle: mean over draws of the true
-        positive rate at each false positive rate, ``tpr``, and its standard error.
+        For every test on the target: mean over draws of the true positive rate at each false
+        positive rate, ``tpr``, and its standard error ``tpr_se``.
     """
 
     table: pd.DataFrame
@@ -356,8 +356,7 @@ def evaluate(
     if progress is not None:
         progress("attacks", len(groups), len(groups))
     every = pd.concat(per_draw, ignore_index=True)
-    curves = pd.concat([frame for frame in roc if len(frame)], ignore_index=True)
-    return Evaluation(summarise(every), every, curves)
+    return Evaluation(summarise(every), every, pd.concat(roc, ignore_index=True))
 
 
 def summarise(per_draw: pd.DataFrame) -> pd.DataFrame:
@@ -380,7 +379,9 @@ def summarise(per_draw: pd.DataFrame) -> pd.DataFrame:
         row["oracles"] = int(part["oracles"].iloc[0])
         row["draws"] = len(part)
         row["accuracy"] = part["accuracy"].mean()
-        row["accuracy_se"] = _standard_error(part, "accuracy")
+        row["accuracy_se"] = _standard_error(
+            part["accuracy"], part[["shadow_match", "target_match"]]
+        )
         row |= {name: part[name].mean() for name in METRICS[1:]}
         rows.append(row | {name: named[name] for name in KEYS[5:]})
     return pd.DataFrame(rows)
@@ -680,7 +681,7 @@ class _Judge:
             row["shadow_threshold"] = shadow_threshold
             row["accuracy_shadow_threshold"] = _accuracy(truth, logits, shadow_threshold)
         self.rows.append(row)
-        if split == "target" and labels in ("as-printed", "same-oracle"):
+        if split == "target":
             curve = metrics.roc_curve(truth, logits).tpr_at(_FPR)
             self.curves.setdefault((mode, labels), []).append(curve)
             self.curve_draws.setdefault((mode, labels), []).append(draw)
@@ -704,10 +705,7 @@ class _Judge:
                         "draws": len(curves),
                         "fpr": _FPR,
                         "tpr": tpr.mean(axis=0),
-                        "tpr_se": [
-                            metrics.clustered_interval(column, clusters).standard_error
-                            for column in tpr.T
-                        ],
+                        "tpr_se": [_standard_error(column, clusters) for column in tpr.T],
                     }
                 )
             )
@@ -730,11 +728,12 @@ def _accuracy(truth: NDArray[np.bool_], logits: FloatArray, threshold: float) ->
     return float(metrics.confusion_at(truth, logits, at).accuracy)
 
 
-def _standard_error(part: pd.DataFrame, column: str) -> float:
-    """Of a mean over draws, leaving out one match at a time."""
-    known = part[column].notna()
-    clusters = part.loc[known, ["shadow_match", "target_match"]].to_numpy()
-    return metrics.clustered_interval(part.loc[known, column], clusters).standard_error
+def _standard_error(values: ArrayLike, clusters: ArrayLike) -> float:
+    """Of a mean over draws, leaving out one match at a time; NaN if none can be left out."""
+    used = np.asarray(clusters)
+    if any((used == match).any(axis=1).all() for match in np.unique(used)):
+        return float("nan")
+    return metrics.clustered_interval(values, used).standard_error
 
 
 def _this_module() -> ModuleType:
