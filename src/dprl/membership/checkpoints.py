@@ -202,10 +202,27 @@ def load(
     return jax.tree.unflatten(jax.tree.structure(like), restored)
 
 
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The metadata of a checkpoint, without its arrays; errors as those of :func:`load`."""
-    header, _ = _read(Path(path), arrays=False)
+def read_metadata(
+    path: str | os.PathLike[str], expected: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The metadata of a checkpoint, without its arrays.
+
+    Parameters
+    ----------
+    path : path
+    expected : mapping, optional
+        Entries that the metadata must have, as in :func:`load`.
+
+    Raises
+    ------
+    FileNotFoundError, CheckpointError
+        As :func:`load`.
+    """
+    source = Path(path)
+    header, _ = _read(source, arrays=False)
     metadata: dict[str, Any] = header["metadata"]
+    if expected is not None:
+        _same_metadata(source, metadata, _json(expected))
     return metadata
 
 

@@ -530,7 +530,7 @@ def train(
     >>> agents.policy(1)(np.zeros((4, 11), np.float32), 0).shape
     (4, 3)
     """
-    run = _Run(
+    plan = _Plan(
         name,
         settings,
         tuple(seeds),
@@ -540,21 +540,23 @@ def train(
         evaluation_episodes,
         chunk,
         timeout_is_terminal,
-        threads,
     )
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        checkpoints.read_metadata(path, plan.identity())  # refused before anything is made
+    run = _Run(plan, threads)
     try:
-        path = None if checkpoint is None else Path(checkpoint)
         if path is not None and path.exists():
             run.read(path)
         written = time.monotonic()
         while True:
             run.evaluate_if_due()
-            if run.step == run.steps:
+            if run.step == steps:
                 break
             run.advance()
             if progress is not None:
-                progress(run.step, run.steps)
-            late = deadline is not None and deadline.passed and run.step < run.steps
+                progress(run.step, steps)
+            late = deadline is not None and deadline.passed and run.step < steps
             due = time.monotonic() - written > _SECONDS_BETWEEN_CHECKPOINTS
             if path is not None and (late or due):
                 run.write(path)
@@ -566,49 +568,56 @@ def train(
         run.close()
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be trained: the arguments of :func:`train` that decide its result."""
+
+    environment: str
+    settings: DDPGSettings
+    seeds: tuple[int, ...]
+    steps: int
+    t_max: int
+    evaluate_every: int
+    evaluation_episodes: int
+    chunk: int
+    timeout_is_terminal: bool
+
+    def __post_init__(self) -> None:
+        environments.environment(self.environment)
+        check.instance("settings", self.settings, DDPGSettings)
+        check.instance("timeout_is_terminal", self.timeout_is_terminal, bool)
+        for seed in self.seeds:
+            check.whole("each seed", seed, minimum=0)
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds must be distinct and at least one, got {list(self.seeds)}")
+        for name in ("steps", "t_max", "evaluate_every", "evaluation_episodes", "chunk"):
+            check.whole(name, getattr(self, name))
+        for what, number in (
+            ("steps", self.steps),
+            ("evaluate_every", self.evaluate_every),
+            ("the warm-up", self.settings.warm_up),
+            ("the buffer's capacity", self.settings.capacity),
+        ):
+            if number % self.chunk:
+                raise ValueError(f"chunk must divide {what}, {number}, got {self.chunk}")
+        if self.settings.warm_up >= self.steps:
+            raise ValueError(
+                f"steps must exceed the warm-up of {self.settings.warm_up} steps, got {self.steps}"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must say to be continued."""
+        return {"kind": "DDPG training", **asdict(self)}
+
+
 class _Run:
     """One training of a population: its memory, its environments, its clocks."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: DDPGSettings,
-        seeds: tuple[int, ...],
-        steps: int,
-        t_max: int,
-        evaluate_every: int,
-        evaluation_episodes: int,
-        chunk: int,
-        timeout_is_terminal: bool,
-        threads: int | None,
-    ) -> None:
-        self.world = environments.environment(name)
-        check.instance("settings", settings, DDPGSettings)
-        self.settings, self.seeds, self.agents = settings, seeds, len(seeds)
-        for seed in seeds:
-            check.whole("each seed", seed, minimum=0)
-        if not seeds or len(set(seeds)) < len(seeds):
-            raise ValueError(f"seeds must be distinct and at least one, got {list(seeds)}")
-        self.steps = check.whole("steps", steps)
-        self.t_max = check.whole("t_max", t_max)
-        self.evaluate_every = check.whole("evaluate_every", evaluate_every)
-        self.episodes = check.whole("evaluation_episodes", evaluation_episodes)
-        self.chunk = check.whole("chunk", chunk)
-        self.timeout_is_terminal = timeout_is_terminal
-        for what, number in (
-            ("steps", steps),
-            ("evaluate_every", evaluate_every),
-            ("the warm-up", settings.warm_up),
-            ("the buffer's capacity", settings.capacity),
-        ):
-            if number % chunk:
-                raise ValueError(f"chunk must divide {what}, {number}, got {chunk}")
-        if settings.warm_up >= steps:
-            raise ValueError(
-                f"steps must exceed the warm-up of {settings.warm_up} steps, got {steps}"
-            )
+    def __init__(self, plan: _Plan, threads: int | None) -> None:
+        self.plan, self.agents = plan, len(plan.seeds)
+        self.world = environments.environment(plan.environment)
         # independent streams of each agent: networks, and all that happens while it learns
-        pairs = [np.random.SeedSequence(seed).spawn(2) for seed in seeds]
+        pairs = [np.random.SeedSequence(seed).spawn(2) for seed in plan.seeds]
         keys = jnp.stack(
             [
                 jax.random.wrap_key_data(
@@ -618,9 +627,11 @@ class _Run:
             ]
         )
         self.generators = [np.random.default_rng(second) for _, second in pairs]
-        state = _initialise_all(keys, self.world.observation_size, self.world.action_size, settings)
+        state = _initialise_all(
+            keys, self.world.observation_size, self.world.action_size, plan.settings.hidden
+        )
         width = 2 * self.world.observation_size + self.world.action_size + 2
-        self.capacity = min(settings.capacity, steps)
+        self.capacity = min(plan.settings.capacity, plan.steps)
         self.groups = _groups(self.agents)
         self.states = [_part(state, group) for group in self.groups]
         self.buffers = [
@@ -630,17 +641,23 @@ class _Run:
         self.workers, self.compiled = ThreadPoolExecutor(len(self.groups)), False
         self.step = 0
         self.environments = environments.ParallelEnvironments(
-            name, self.agents, t_max, timeout_is_terminal=timeout_is_terminal, threads=threads
+            plan.environment,
+            self.agents,
+            plan.t_max,
+            timeout_is_terminal=plan.timeout_is_terminal,
+            threads=threads,
         )
         self.observations = self.environments.reset(
             np.concatenate([self.initial_state(agent) for agent in range(self.agents)])
         )
-        self.when = np.unique(np.append(np.arange(0, steps, evaluate_every), steps))
-        shape = (self.agents, self.when.size, self.episodes)
+        self.when = np.unique([*range(0, plan.steps, plan.evaluate_every), plan.steps])
+        shape = (self.agents, self.when.size, plan.evaluation_episodes)
         self.returns, self.lengths = np.full(shape, np.nan), np.zeros(shape, np.int64)
         # the same episodes for every agent, evaluation, and training
         self.starts = environments.draw_initial_states(
-            name, self.episodes, np.random.default_rng(np.random.SeedSequence(0))
+            plan.environment,
+            plan.evaluation_episodes,
+            np.random.default_rng(np.random.SeedSequence(0)),
         )
 
     def close(self) -> None:
@@ -657,11 +674,11 @@ class _Run:
 
     def advance(self) -> None:
         """One chunk: environment steps, then updates."""
-        learning = self.step >= self.settings.warm_up
+        learning = self.step >= self.plan.settings.warm_up
         rows = self.collect(learning)
-        position, self.step = self.step % self.capacity, self.step + self.chunk
+        position, self.step = self.step % self.capacity, self.step + self.plan.chunk
         if learning:
-            size = (self.chunk, self.settings.batch_size)
+            size = (self.plan.chunk, self.plan.settings.batch_size)
             picked = np.stack([rng.integers(0, self.filled, size) for rng in self.generators])
             self.learn(rows, position, picked.astype(np.int32))
         else:
@@ -674,7 +691,7 @@ class _Run:
         def of_group(i: int) -> tuple[DDPGState, jax.Array]:
             group, state, buffer = self.groups[i], self.states[i], self.buffers[i]
             after: tuple[DDPGState, jax.Array] = _learn(
-                state, buffer, rows[group], position, picked[group], self.settings
+                state, buffer, rows[group], position, picked[group], self.plan.settings
             )
             jax.tree.map(lambda leaf: leaf.block_until_ready(), after)
             return after
@@ -688,17 +705,17 @@ class _Run:
     def collect(self, learning: bool) -> Float32Array:
         """Transitions of one chunk, shape (agents, chunk, width)."""
         d_s, d_a = self.world.observation_size, self.world.action_size
-        rows = np.empty((self.agents, self.chunk, 2 * d_s + d_a + 2), np.float32)
-        drawn = np.empty((self.chunk, self.agents, d_a), np.float32)
+        rows = np.empty((self.agents, self.plan.chunk, 2 * d_s + d_a + 2), np.float32)
+        drawn = np.empty((self.plan.chunk, self.agents, d_a), np.float32)
         for agent, rng in enumerate(self.generators):
-            shape = (self.chunk, d_a)
+            shape = (self.plan.chunk, d_a)
             drawn[:, agent] = rng.standard_normal(shape) if learning else rng.uniform(-1, 1, shape)
         act_greedily = _acting(_joined([state.actor for state in self.states]))
-        for t in range(self.chunk):
+        for t in range(self.plan.chunk):
             actions = drawn[t]
             if learning:
                 greedy = act_greedily(self.observations[:, None])[:, 0]
-                actions = np.clip(greedy + self.settings.exploration_noise * actions, -1, 1)
+                actions = np.clip(greedy + self.plan.settings.exploration_noise * actions, -1, 1)
             step = self.environments.step(actions)
             rows[:, t, :d_s] = self.observations
             rows[:, t, d_s : d_s + d_a] = actions
@@ -717,39 +734,24 @@ class _Run:
         if due.size and np.isnan(self.returns[:, due[0]]).any():
             greedy = self.population().population_policy()
             states = np.tile(self.starts, (self.agents, 1))
-            episodes = environments.rollout(self.world.name, greedy, states, self.t_max)
-            shape = (self.agents, self.episodes)
+            episodes = environments.rollout(self.world.name, greedy, states, self.plan.t_max)
+            shape = (self.agents, self.plan.evaluation_episodes)
             self.returns[:, due[0]] = episodes.returns.reshape(shape)
             self.lengths[:, due[0]] = episodes.lengths.reshape(shape)
 
     def population(self) -> DDPGPopulation:
         return DDPGPopulation(
-            self.world.name,
-            self.settings,
-            self.t_max,
-            self.timeout_is_terminal,
-            self.seeds,
+            self.plan.environment,
+            self.plan.settings,
+            self.plan.t_max,
+            self.plan.timeout_is_terminal,
+            self.plan.seeds,
             self.step,
             _joined(self.states),
             self.when,
             self.returns,
             self.lengths,
         )
-
-    # what makes a run this run: another one's checkpoint is refused
-    def identity(self) -> dict[str, Any]:
-        return {
-            "kind": "DDPG training",
-            "environment": self.world.name,
-            "settings": asdict(self.settings),
-            "seeds": list(self.seeds),
-            "steps": self.steps,
-            "t_max": self.t_max,
-            "evaluate_every": self.evaluate_every,
-            "evaluation_episodes": self.episodes,
-            "chunk": self.chunk,
-            "timeout_is_terminal": self.timeout_is_terminal,
-        }
 
     def tree(self, filled: int) -> dict[str, Any]:
         return {
@@ -766,12 +768,12 @@ class _Run:
             "step": self.step,
             "generators": [rng.bit_generator.state for rng in self.generators],
         }
-        checkpoints.save(path, self.tree(self.filled), {**self.identity(), **progress})
+        checkpoints.save(path, self.tree(self.filled), {**self.plan.identity(), **progress})
 
     def read(self, path: Path) -> None:
         known = checkpoints.read_metadata(path)
         self.step = int(known.get("step", 0))
-        tree = checkpoints.load(path, self.tree(self.filled), self.identity())
+        tree = checkpoints.load(path, self.tree(self.filled), self.plan.identity())
         self.states = [_part(tree["state"], group) for group in self.groups]
         for i, group in enumerate(self.groups):
             self.buffers[i] = _store(self.buffers[i], tree["buffer"][group], 0)
@@ -783,8 +785,9 @@ class _Run:
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _initialise_all(
-    keys: jax.Array, observation_size: int, action_size: int, settings: DDPGSettings
+    keys: jax.Array, observation_size: int, action_size: int, hidden: tuple[int, ...]
 ) -> DDPGState:
+    settings = DDPGSettings(hidden=hidden)  # the rest does not matter for a new agent
     states: DDPGState = jax.vmap(
         lambda key: initialise(key, observation_size, action_size, settings)
     )(keys)
@@ -803,12 +806,17 @@ def _groups(agents: int) -> list[slice]:
 
 
 def _part(tree: Tree, group: slice) -> Tree:
-    part: Tree = jax.tree.map(lambda leaf: jnp.array(leaf[group]), tree)
+    # through NumPy: nothing to compile; and a copy, since it will be overwritten in place
+    part: Tree = jax.tree.map(lambda leaf: jnp.array(np.asarray(leaf)[group]), tree)
     return part
 
 
 def _joined(trees: Sequence[Tree]) -> Tree:
-    whole: Tree = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
+    whole: Tree
+    if len(trees) == 1:
+        whole = jax.tree.map(jnp.copy, trees[0])
+    else:
+        whole = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)), *trees)
     return whole
 
 
