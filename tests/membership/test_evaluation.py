@@ -163,6 +163,7 @@ def test_views_of_the_table_keep_what_their_figures_show(found):
         ("decorrelated", "correlated"),
         ("decorrelated", "decorrelated"),
     }
+    assert set(found.table[found.table["length"] == 3]["shadows"]) == {1}
     assert not figure.duplicated(["mode", "training", "test", "shadows", "split"]).any()
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from dprl.companion import records
 from dprl.membership import __main__ as command
-from dprl.membership import evaluation, study
+from dprl.membership import evaluation, leaks, study
+from dprl.membership.leaks import LeakDesign
 
 TABLES = {
     "table-5-2",
@@ -15,6 +16,8 @@ TABLES = {
     "roc",
     "clipping",
     "temporal-correlation",
+    "leak",
+    "twins",
 }
 
 
@@ -22,7 +25,11 @@ TABLES = {
 def small(tiny_cell, tiny_design, tiny_folder, tiny_study, tmp_path, monkeypatch):
     """The paper profile with tiny cells, and the arguments that keep it in a folder."""
     two = [tiny_cell, dataclasses.replace(tiny_cell, bcq_updates=25, name="longer")]
+    leak = LeakDesign(
+        tiny_cell, oracles=(0,), size=4, models=6, twins=1, updates=(10, 20), fresh=10, chunk=10
+    )
     monkeypatch.setattr(study, "cells", lambda profile: two)
+    monkeypatch.setattr(leaks, "designs", lambda profile: [leak])
     monkeypatch.setattr(evaluation, "design", lambda cell, profile: tiny_design)
     return ["--profile", "paper", "--folder", str(tiny_folder), "--records", str(tmp_path)]
 
@@ -32,7 +39,7 @@ def test_cells_are_recorded_one_after_the_other(small, tmp_path, capsys):
     path = tmp_path / "paper" / "table-5-2.csv"
     assert set(records.read(path).frame["cell"]) == {"longer"}
     assert command.main(small) == 0
-    assert "finished: tiny, longer" in capsys.readouterr().out
+    assert "finished: tiny, longer, leak-tiny-4" in capsys.readouterr().out
     assert {p.stem for p in path.parent.glob("*.csv")} >= TABLES
     frame, provenance = records.read(path)
     assert list(frame["cell"].unique()) == ["tiny", "longer"]
@@ -44,6 +51,10 @@ def test_cells_are_recorded_one_after_the_other(small, tmp_path, capsys):
     assert about["tiny"]["seconds"].keys() >= {"oracles", "inputs", "models", "outputs", "attacks"}
     assert {"jax", "mujoco", "gymnasium", "device"} <= set(provenance)
     assert provenance["seed"] == 5
+    leak = records.read(path.with_name("leak.csv"))
+    assert list(leak.frame["cell"].unique()) == ["tiny", "longer", "leak-tiny-4"]
+    twins = records.read(path.with_name("twins.csv"))
+    assert list(twins.provenance["parameters"]["cells"]) == ["leak-tiny-4"]
 
 
 def test_time_runs_out_with_its_own_exit_status(small, tmp_path, capsys):
@@ -51,7 +62,7 @@ def test_time_runs_out_with_its_own_exit_status(small, tmp_path, capsys):
     status = command.main([*small, *fresh, "--minutes", "1e-9"])
     assert status == command.OUT_OF_TIME == 75
     out = capsys.readouterr().out
-    assert "Run the same command again to go on. Not finished: tiny, longer" in out
+    assert "Run the same command again to go on. Not finished: tiny, longer, leak-tiny-4" in out
     assert not list(tmp_path.rglob("*.csv"))
 
 
@@ -77,7 +88,10 @@ def test_locksteps_are_measured_for_each_size(small, capsys):
 
 def test_an_unknown_cell_is_named(small, capsys):
     assert command.main([*small, "--cell", "Hopper-v9"]) == 2
-    assert "no cell Hopper-v9 in profile paper; there are tiny, longer" in capsys.readouterr().err
+    assert (
+        "no cell Hopper-v9 in profile paper; there are tiny, longer, leak-tiny-4"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """Chapter 5 at larger sizes: ``python -m dprl.membership --profile laptop``.
 
 Computes the cells of a profile one after the other, each in four stages and then its attacks,
-and keeps the tables of the finished ones under ``data/results/<profile>``. Everything that was
-computed before is used: a run that was killed, or stopped by ``--minutes``, goes on where it
-was. The tables hold all cells that are finished so far, also those of earlier runs and of
-other machines; which machine computed a cell stands in the table's provenance.
+then the leaks (:mod:`dprl.membership.leaks`), and keeps the tables of the finished ones under
+``data/results/<profile>``. Everything that was computed before is used: a run that was killed,
+or stopped by ``--minutes``, goes on where it was. The tables hold all cells that are finished
+so far, also those of earlier runs and of other machines; which machine computed a cell stands
+in the table's provenance.
 
 ``--measure`` computes no cell. It prints how many milliseconds one lockstep of a whole
 population takes (one environment step and one update of each agent), for several sizes of
@@ -23,6 +24,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,10 +35,11 @@ import pandas as pd
 
 from dprl.companion import records
 from dprl.companion._files import source_hash
-from dprl.membership import bcq, ddpg, environments, evaluation, study
+from dprl.membership import bcq, ddpg, environments, evaluation, leaks, study
 from dprl.membership.checkpoints import Deadline, OutOfTime
 from dprl.membership.episodes import Transitions
-from dprl.membership.study import Cell
+from dprl.membership.leaks import LeakDesign
+from dprl.membership.study import Cell, Progress
 
 OUT_OF_TIME = 75  # EX_TEMPFAIL: try again
 _LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "scikit-learn")
@@ -46,33 +49,32 @@ _SECONDS_BETWEEN_LINES = 30.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; see the module."""
     options = _arguments(argv)
-    chosen = study.cells(options.profile)
+    jobs = {job.name: job for job in _jobs(options.profile)}
     if options.cell:
-        known = {cell.name: cell for cell in chosen}
-        unknown = [name for name in options.cell if name not in known]
+        unknown = [name for name in options.cell if name not in jobs]
         if unknown:
             print(
                 f"no cell {', '.join(unknown)} in profile {options.profile}; "
-                f"there are {', '.join(known)}",
+                f"there are {', '.join(jobs)}",
                 file=sys.stderr,
             )
             return 2
-        chosen = [known[name] for name in options.cell]
+    chosen = [jobs[name] for name in options.cell or jobs]
     if options.measure:
-        print(measure(chosen[0], options.sizes).to_string(index=False))
+        print(measure(chosen[0].cell, options.sizes).to_string(index=False))
         return 0
     deadline = None if options.minutes is None else Deadline(60 * options.minutes)
-    for number, cell in enumerate(chosen):
+    for number, job in enumerate(chosen):
         try:
-            compute(cell, options.profile, options.folder, options.records, deadline)
+            _compute(job, options.profile, options.folder, options.records, deadline)
         except OutOfTime:
-            left = ", ".join(cell.name for cell in chosen[number:])
+            left = ", ".join(one.name for one in chosen[number:])
             print(
                 f"Time is up after {options.minutes:g} minutes; what is done is kept. "
                 f"Run the same command again to go on. Not finished: {left}"
             )
             return OUT_OF_TIME
-    print(f"finished: {', '.join(cell.name for cell in chosen)}")
+    print(f"finished: {', '.join(job.name for job in chosen)}")
     return 0
 
 
@@ -118,39 +120,55 @@ def _positive(text: str) -> float:
     return number
 
 
-def compute(
-    cell: Cell,
-    profile: str,
-    folder: Path,
-    results: Path | None,
-    deadline: Deadline | None,
-) -> None:
-    """Compute one cell and record its tables.
+@dataclass(frozen=True)
+class _Job:
+    """What is computed and recorded at once: a cell with its attacks, or a leak of one."""
 
-    Parameters
-    ----------
-    cell : Cell
-    profile : str
-        Results of ``quick`` are printed and not recorded: the pages compute them.
-    folder : Path
-        Where studies are kept.
-    results : Path or None
-        Where records are kept; None for the repository's ``data/results``.
-    deadline : Deadline or None
+    name: str
+    cell: Cell
+    leak: LeakDesign | None = None
+
+
+def _jobs(profile: str) -> list[_Job]:
+    found = [_Job(cell.name, cell) for cell in study.cells(profile)]
+    return found + [_Job(f"leak-{one.name}", one.cell, one) for one in leaks.designs(profile)]
+
+
+def _compute(
+    job: _Job, profile: str, folder: Path, results: Path | None, deadline: Deadline | None
+) -> None:
+    """Compute one job and record its tables; those of ``quick`` are only shown.
 
     Raises
     ------
     OutOfTime
         If the deadline passed.
     """
-    print(f"{cell.name}: {cell.oracles} oracles, {cell.models} models", flush=True)
-    progress = _Progress(cell.name)
-    start = time.perf_counter()
-    design = evaluation.design(cell, profile)
+    print(f"{job.name}: {job.cell.oracles} oracles, {job.cell.models} models", flush=True)
+    progress, start = _Progress(job.name), time.perf_counter()
+    work = _attacks if job.leak is None else _leak
+    try:
+        tables, about = work(job, profile, folder, deadline, progress)
+    finally:
+        progress.end()
+    minutes = (time.perf_counter() - start) / 60
+    print(f"{job.name}: finished, {minutes:.1f} minutes in this run", flush=True)
+    if profile == "quick":
+        print(_overview(next(iter(tables.values()))))
+        return
+    order = [one.name for one in _jobs(profile)]
+    for name, table in tables.items():
+        if len(table):
+            _merge(name, table, job, profile, order, {**about, **_machine()}, results)
+
+
+def _attacks(
+    job: _Job, profile: str, folder: Path, deadline: Deadline | None, progress: Progress
+) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+    """Tables of a cell, and what they depend on."""
+    cell, design = job.cell, evaluation.design(job.cell, profile)
     done = study.run(cell, folder, deadline, progress)
-    trained = time.perf_counter()
     found = evaluation.evaluate(done, design, deadline, progress)
-    attacks = time.perf_counter() - trained
     tables = {
         "table-5-2": evaluation.table_5_2(found.table),
         "table-5-2-draws": evaluation.table_5_2(found.per_draw),
@@ -158,23 +176,30 @@ def compute(
         "roc": _curves(found.roc),
         "clipping": evaluation.clipping(found.table),
         "temporal-correlation": evaluation.temporal_correlation(found.table),
+        "leak": leaks.study_table(done),
     }
-    progress.end()
-    minutes = (time.perf_counter() - start) / 60
-    print(f"{cell.name}: finished, {minutes:.1f} minutes in this run", flush=True)
-    if profile == "quick":
-        print(_overview(tables["table-5-2"]))
-        return
-    about = {
+    return tables, {
         "settings": dataclasses.asdict(cell),
         "design": dataclasses.asdict(design),
-        "seconds": {**{k: round(v, 1) for k, v in done.seconds.items()}, "attacks": attacks},
-        **_machine(),
+        "seconds": {k: round(v, 1) for k, v in {**done.seconds, **found.seconds}.items()},
     }
-    order = [known.name for known in study.cells(profile)]
-    for name, table in tables.items():
-        if len(table):
-            _merge(name, table, cell, profile, order, about, results)
+
+
+def _leak(
+    job: _Job, profile: str, folder: Path, deadline: Deadline | None, progress: Progress
+) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+    """Tables of a leak, and what they depend on."""
+    if job.leak is None:
+        raise AssertionError("this job has no leak")
+    start = time.perf_counter()
+    found = leaks.run(job.leak, folder, deadline, progress)
+    tables = {"leak": leaks.attack_table(found)}
+    if job.leak.twins:
+        tables["twins"] = leaks.twin_table(found)
+    return tables, {
+        "design": dataclasses.asdict(job.leak),
+        "seconds": {"leak": round(time.perf_counter() - start, 1)},
+    }
 
 
 def _curves(roc: pd.DataFrame) -> pd.DataFrame:
@@ -186,9 +211,13 @@ def _curves(roc: pd.DataFrame) -> pd.DataFrame:
 
 
 def _overview(table: pd.DataFrame) -> str:
-    kept = table[table["split"] == "target"]
-    columns = ["mode", "labels", "training", "shadows", "draws", "accuracy", "accuracy_se", "auc"]
-    return kept[columns].round(3).to_string(index=False)
+    """The columns that say most."""
+    if "split" in table:
+        table = table[table["split"] == "target"]
+    wanted = ["mode", "labels", "training", "shadows", "draws", "accuracy", "accuracy_se", "auc"]
+    wanted += ["trajectories", "updates", "access", "attack"]
+    columns = [name for name in wanted if name in table]
+    return table[columns].round(3).to_string(index=False)
 
 
 def _machine() -> dict[str, object]:
@@ -205,20 +234,20 @@ def _machine() -> dict[str, object]:
 def _merge(
     name: str,
     table: pd.DataFrame,
-    cell: Cell,
+    job: _Job,
     profile: str,
     order: Sequence[str],
     about: dict[str, Any],
     results: Path | None,
 ) -> None:
-    """Put a cell's rows into the record in place of its older ones; keep the other cells'."""
-    parts, described = {cell.name: table.assign(cell=cell.name)}, {cell.name: about}
+    """Put a job's rows into the record in place of its older ones; keep the others'."""
+    parts, described = {job.name: table.assign(cell=job.name)}, {job.name: about}
     path = (Path("data/results") if results is None else results) / profile / f"{name}.csv"
     if path.is_file():
         old = records.read(path)
         known = old.provenance["parameters"]["cells"]
         for other, rows in old.frame.groupby("cell"):
-            if other in order and other != cell.name and list(rows) == list(parts[cell.name]):
+            if other in order and other != job.name and list(rows) == list(parts[job.name]):
                 parts[str(other)], described[str(other)] = rows, known[other]
     present = [one for one in order if one in parts]
     seconds = sum(sum(described[one]["seconds"].values()) for one in present)
@@ -227,7 +256,7 @@ def _merge(
         pd.concat([parts[one] for one in present], ignore_index=True),
         profile=profile,
         command=f"python -m dprl.membership --profile {profile} --resume",
-        seed=cell.seed,
+        seed=job.cell.seed,
         parameters={"cells": {one: described[one] for one in present}},
         seconds=seconds,
         libraries=_LIBRARIES,
