@@ -29,10 +29,11 @@ An update is a pure function of one agent. Populations are made by ``vmap``, tra
 over chunks of updates. Speed: the random numbers of a chunk are drawn before it, and the first
 layer's share of a state is computed once for all its proposals instead of being repeated.
 
-Random numbers: seeds and keys are JAX's default (threefry). Only the bulk noise of a chunk is
-drawn by the compiler's faster generator (JAX's ``rbg``, with keys made by threefry), each agent
-from its own key. Its numbers are the same in every run on one kind of machine, but may differ
-between a CPU and a GPU.
+Random numbers: in :func:`train` the networks and the noise of a chunk are drawn by the compiler's
+own generator (JAX's ``rbg``), which is faster than JAX's default. Its keys come from
+:class:`numpy.random.SeedSequence` of the agent's seed and the number of the chunk, so no two
+agents or chunks share one. Its numbers are the same in every run on one kind of machine, but may
+differ between a CPU and a GPU. Queries draw by the key that they are given, of any kind.
 
 Sources: Fujimoto, Meger and Precup 2019, Algorithm 1 and the appendix on its settings (that
 what is not stated there, such as which critic chooses the action, is read from the authors'
@@ -41,8 +42,10 @@ published program); thesis, sections 5.5 and 5.6.1.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -57,7 +60,7 @@ from numpy.typing import ArrayLike, NDArray
 from dprl import _validation as check
 from dprl.membership import checkpoints
 from dprl.membership.episodes import Transitions
-from dprl.membership.networks import Batch, Params, mlp_apply, mlp_init, soft_update
+from dprl.membership.networks import Batch, Params, Tree, mlp_apply, mlp_init, soft_update
 
 LOSSES = ("reconstruction", "divergence", "critics", "perturbation")
 """Names of the four losses that :func:`update` reports, in the order of the last axis."""
@@ -204,18 +207,23 @@ def draw_noise(
 
     Examples
     --------
-    >>> noise = draw_noise(jax.random.key(0), 3, BCQSettings.laptop(), leading=(5,))
-    >>> [x.shape for x in noise]
+    >>> draw = partial(draw_noise, action_size=3, settings=BCQSettings.laptop(), leading=(5,))
+    >>> [x.shape for x in jax.eval_shape(draw, jax.random.key(0))]
     [(5, 100, 6), (5, 100, 10, 6), (5, 100, 6)]
     """
+    return _cut(_draw(key, action_size, settings, leading))
+
+
+def _draw(
+    key: jax.Array, action_size: int, settings: BCQSettings, leading: tuple[int, ...]
+) -> jax.Array:
     latent = settings.latent_factor * action_size
-    shapes = [
-        (*leading, settings.batch_size, latent),
-        (*leading, settings.batch_size, settings.candidates, latent),
-        (*leading, settings.batch_size, latent),
-    ]
-    keys = jax.random.split(key, 3)
-    return Noise(*(jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True)))
+    shape = (*leading, settings.batch_size, settings.candidates + 2, latent)
+    return jax.random.normal(key, shape)
+
+
+def _cut(numbers: jax.Array) -> Noise:
+    return Noise(numbers[..., 0, :], numbers[..., 2:, :], numbers[..., 1, :])
 
 
 def initialise(
@@ -237,9 +245,9 @@ def initialise(
 
     Examples
     --------
-    >>> state = initialise(jax.random.key(0), 11, 3, BCQSettings.laptop())
-    >>> len(state.parameters.critics)
-    3
+    >>> state = jax.eval_shape(lambda: initialise(jax.random.key(0), 11, 3, BCQSettings.paper()))
+    >>> [layer.weight.shape for layer in state.parameters.critics]
+    [(2, 14, 400), (2, 400, 300), (2, 300, 1)]
     """
     check.whole("observation_size", observation_size)
     check.whole("action_size", action_size)
@@ -247,12 +255,10 @@ def initialise(
     latent, both = settings.latent_factor * action_size, observation_size + action_size
     k_encoder, k_decoder, k_perturbation, *k_critics = jax.random.split(key, 5)
     encoder = mlp_init(k_encoder, (both, *settings.vae_hidden, 2 * latent))
-    decoder = mlp_init(
-        k_decoder, (observation_size + latent, *settings.vae_hidden, action_size)
-    )
+    decoder = mlp_init(k_decoder, (observation_size + latent, *settings.vae_hidden, action_size))
     perturbation = mlp_init(k_perturbation, (both, *settings.hidden, action_size))
     twins = [mlp_init(k, (both, *settings.hidden, 1)) for k in k_critics]
-    critics = jax.tree.map(lambda *leaves: jnp.stack(leaves), *twins)
+    critics = _stacked(twins)
     adam = _adam(settings)
     copy = partial(jax.tree.map, jnp.copy)
     return BCQState(
@@ -268,7 +274,10 @@ def initialise(
 
 
 def _joint(
-    layers: Params, x: jax.Array, y: jax.Array, final: Callable[[jax.Array], jax.Array] | None = None
+    layers: Params,
+    x: jax.Array,
+    y: jax.Array,
+    final: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:
     """The network at the inputs [x, y]: x (..., d_x), y (..., d_y) or (..., n, d_y)."""
     (weights, bias), rest = layers[0], layers[1:]
@@ -311,7 +320,8 @@ def _twin_values(critics: Params, observations: jax.Array, actions: jax.Array) -
 
 
 def _first(critics: Params) -> Params:
-    return jax.tree.map(lambda leaf: leaf[0], critics)
+    one: Params = jax.tree.map(lambda leaf: leaf[0], critics)
+    return one
 
 
 # The losses: what an update descends, one function each.
@@ -340,9 +350,7 @@ def critic_targets(
 ) -> jax.Array:
     """The soft clipped double-Q target y, shape (batch,)."""
     proposals = _propose(parameters.decoder, batch.next_observations, noise, settings)
-    actions = _perturb(
-        parameters.target_perturbation, batch.next_observations, proposals, settings
-    )
+    actions = _perturb(parameters.target_perturbation, batch.next_observations, proposals, settings)
     twins = _twin_values(parameters.target_critics, batch.next_observations, actions)
     share = settings.minimum_weight
     values = share * jnp.min(twins, axis=0) + (1 - share) * jnp.max(twins, axis=0)
@@ -563,7 +571,9 @@ class BCQPopulation:
                 f"observations must have shape ({len(self)}, n, {self.observation_size}), "
                 f"got {x.shape}"
             )
-        return _act_all(self.parameters, jax.random.split(key, len(self)), x, self.settings)
+        keys = jax.random.split(key, len(self))
+        actions: jax.Array = _act_all(self.parameters, keys, x, self.settings)
+        return actions
 
     def policy(
         self, model: int, key: jax.Array
@@ -615,10 +625,13 @@ class BCQPopulation:
             raise checkpoints.CheckpointError(
                 f"{Path(path).name} does not hold a BCQ population, but {found.get('kind')!r}"
             )
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in found["settings"].items()}
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in found["settings"].items()
+        }
         settings, seeds = BCQSettings(**values), tuple(found["seeds"])
-        like = jax.eval_shape(lambda: _fresh(seeds, *found["sizes"], settings)[0].parameters)
-        losses = jax.ShapeDtypeStruct((len(seeds), found["chunks"], len(LOSSES)), np.float32)
+        observation_size, action_size = found["sizes"]
+        like = _shapes(len(seeds), observation_size, action_size, settings).parameters
+        losses = np.empty((len(seeds), found["chunks"], len(LOSSES)), np.float32)
         tree = checkpoints.load(path, {"parameters": like, "losses": losses})
         parameters = jax.tree.map(jnp.asarray, tree["parameters"])
         return cls(settings, parameters, tree["losses"], seeds, found["updates"])
@@ -628,18 +641,46 @@ class BCQPopulation:
 def _act_all(
     parameters: BCQParameters, keys: jax.Array, observations: jax.Array, settings: BCQSettings
 ) -> jax.Array:
-    return jax.vmap(partial(act, settings=settings))(parameters, keys, observations)
+    actions: jax.Array = jax.vmap(partial(act, settings=settings))(parameters, keys, observations)
+    return actions
 
 
 def _fresh(
-    seeds: Sequence[int], observation_size: int, action_size: int, settings: BCQSettings
-) -> tuple[BCQState, jax.Array]:
-    """Stacked first states, and a key per model for all that follows."""
-    keys = jax.vmap(jax.random.split)(jnp.stack([jax.random.key(seed) for seed in seeds]))
-    one = partial(
-        initialise, observation_size=observation_size, action_size=action_size, settings=settings
-    )
-    return jax.vmap(one)(keys[:, 0]), keys[:, 1]
+    raw_keys: NDArray[np.uint32], observation_size: int, action_size: int, settings: BCQSettings
+) -> BCQState:
+    """Stacked first states; raw keys (models, 4)."""
+    # one model after the other, not vmap: this generator mixes the keys of a vmap
+    sizes = (observation_size, action_size, settings)
+    models: list[BCQState] = [_fresh_model(raw, *sizes) for raw in raw_keys]
+    return _stacked(models)
+
+
+@partial(jax.jit, static_argnames=("observation_size", "action_size", "settings"))
+def _fresh_model(
+    raw_key: jax.Array, observation_size: int, action_size: int, settings: BCQSettings
+) -> BCQState:
+    key = jax.random.wrap_key_data(raw_key, impl="rbg")
+    return initialise(key, observation_size, action_size, settings)
+
+
+def _shapes(
+    models: int, observation_size: int, action_size: int, settings: BCQSettings
+) -> BCQState:
+    """The state of so many models, shapes and types only."""
+    raw = np.zeros((models, 4), np.uint32)
+    shapes: BCQState = jax.eval_shape(lambda: _fresh(raw, observation_size, action_size, settings))
+    return shapes
+
+
+def _stacked(trees: Sequence[Tree]) -> Tree:
+    whole: Tree = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    return whole
+
+
+def _raw_keys(seeds: Sequence[int], *purpose: int) -> NDArray[np.uint32]:
+    """Raw keys (models, 2, 4): two for each seed and purpose."""
+    words = [np.random.SeedSequence(seed, spawn_key=purpose).generate_state(8) for seed in seeds]
+    return np.array(words, dtype=np.uint32).reshape(-1, 2, 4)
 
 
 @partial(jax.jit, static_argnames=("length", "action_size", "settings"))
@@ -648,34 +689,33 @@ def _run_chunk(
     data: Batch,
     sizes: jax.Array,
     keys: jax.Array,
-    index: jax.Array,
     length: int,
     action_size: int,
     settings: BCQSettings,
 ) -> tuple[BCQState, jax.Array]:
-    """`length` updates of every model; chunk `index` of its random numbers."""
+    """`length` updates of every model, with the random numbers of raw keys (models, 2, 4)."""
 
-    def draw(key_and_size: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Noise]:
-        key, size = key_and_size
-        bits = jax.random.bits(jax.random.fold_in(key, index), (4,), jnp.uint32)
-        bulk, rows = jax.random.split(jax.random.wrap_key_data(bits, impl="rbg"))
-        chosen = jax.random.randint(rows, (length, settings.batch_size), 0, size)
-        return chosen, draw_noise(bulk, action_size, settings, leading=(length,))
+    def draw(raw_and_size: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        raw, size = raw_and_size
+        rows, bulk = (jax.random.wrap_key_data(raw[i], impl="rbg") for i in (0, 1))
+        # a remainder favours no row by more than a factor 1 + size / 2^32
+        chosen = jax.random.bits(rows, (length, settings.batch_size), jnp.uint32) % size
+        return chosen, _draw(bulk, action_size, settings, (length,))
 
-    # one model after the other, not vmap: this generator mixes the keys of a vmap
-    chosen, noise = jax.lax.map(draw, (keys, sizes))
+    chosen, numbers = jax.lax.map(draw, (keys, sizes))  # not vmap, as in _fresh
 
     def one_model(
-        state: BCQState, data: Batch, chosen: jax.Array, noise: Noise
+        state: BCQState, data: Batch, chosen: jax.Array, numbers: jax.Array
     ) -> tuple[BCQState, jax.Array]:
-        def body(state: BCQState, now: tuple[jax.Array, Noise]) -> tuple[BCQState, jax.Array]:
-            rows, noise = now
-            return update(state, jax.tree.map(lambda x: x[rows], data), noise, settings)
+        def body(state: BCQState, now: tuple[jax.Array, jax.Array]) -> tuple[BCQState, jax.Array]:
+            rows, numbers = now
+            batch = jax.tree.map(lambda x: x[rows], data)
+            return update(state, batch, _cut(numbers), settings)
 
-        state, losses = jax.lax.scan(body, state, (chosen, noise))
+        state, losses = jax.lax.scan(body, state, (chosen, numbers))
         return state, losses.mean(axis=0)
 
-    return jax.vmap(one_model)(state, data, chosen, noise)
+    return jax.vmap(one_model)(state, data, chosen, numbers)
 
 
 def train(
@@ -735,14 +775,10 @@ def train(
 
     Examples
     --------
-    >>> rng = np.random.default_rng(0)
-    >>> actions = rng.uniform(-1, 1, (50, 1))
-    >>> data = Transitions(np.zeros((50, 1)), actions, actions[:, 0], np.zeros((50, 1)),
-    ...     np.ones(50, dtype=bool))
-    >>> small = BCQSettings(hidden=(8,), vae_hidden=(8,), batch_size=10, acting_candidates=5)
-    >>> models = train([data, data], small, seeds=[0, 1], updates=4, chunk=2)
-    >>> models.act(jax.random.key(0), np.zeros((2, 7, 1))).shape, models.losses.shape
-    ((2, 7, 1), (2, 2, 4))
+    >>> beyond = Transitions(np.zeros((1, 2)), [[1.5]], [0.0], np.zeros((1, 2)), [True])
+    >>> train([beyond], BCQSettings.laptop(), seeds=[0], updates=100)
+    Traceback (most recent call last):
+    ValueError: actions must lie in [-1, 1], got one of size 1.5
     """
     check.whole("updates", updates)
     check.whole("chunk", chunk)
@@ -753,11 +789,6 @@ def train(
         raise ValueError(
             f"seeds must have one entry per data set, {len(datasets)}, got {len(seeds)}"
         )
-    state, keys = jax.jit(lambda: _fresh(seeds, observation_size, action_size, settings))()
-    sizes = np.array([len(one) for one in datasets], dtype=np.int32)
-    data = jax.tree.map(jnp.asarray, _stack(datasets, int(sizes.max())))
-    losses = np.zeros((len(seeds), 0, len(LOSSES)), np.float32)
-    done, path = 0, None if checkpoint is None else Path(checkpoint)
     identity = {
         "kind": "bcq training",
         "settings": asdict(settings),
@@ -767,8 +798,15 @@ def train(
         "seeds": list(seeds),
         "chunk": chunk,
     }
+    path = None if checkpoint is None else Path(checkpoint)
+    given = (observation_size, action_size, settings)
     if path is not None and path.exists():
-        state, losses, done = _resume(path, state, identity, updates, chunk)
+        like = _shapes(len(seeds), *given)
+        state, losses, done = _resume(path, like, identity, updates, chunk)
+    else:
+        state, done = _fresh(_raw_keys(seeds, 0)[:, 0], *given), 0
+        losses = np.zeros((len(seeds), 0, len(LOSSES)), np.float32)
+    team = _Team(datasets, action_size, settings)
 
     def write() -> None:
         if path is not None:
@@ -778,11 +816,8 @@ def train(
     saved = time.monotonic()
     while done < updates:
         length = min(chunk, updates - done)
-        index = jnp.uint32(done // chunk)
-        state, means = _run_chunk(
-            state, data, sizes, keys, index, length, action_size, settings
-        )
-        losses = np.concatenate([losses, np.asarray(means)[:, None]], axis=1)
+        state, means = team.run(state, _raw_keys(seeds, 1, done // chunk), length)
+        losses = np.concatenate([losses, means[:, None]], axis=1)
         done += length
         if progress is not None:
             progress(done, updates)
@@ -795,6 +830,64 @@ def train(
     return BCQPopulation(settings, state.parameters, losses, seeds, done)
 
 
+class _Team:
+    """The models of a training, in groups that learn side by side.
+
+    The products of small matrices use one core. On a CPU as many groups as there are cores
+    learn at the same time, each on its own thread; an accelerator takes all models at once.
+    """
+
+    def __init__(
+        self, datasets: Sequence[Transitions], action_size: int, settings: BCQSettings
+    ) -> None:
+        cores = len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 1
+        sizes = np.array([len(one) for one in datasets], dtype=np.uint32)
+        everything = _stack(datasets, int(sizes.max()))
+        self.groups = [
+            slice(int(part[0]), int(part[-1]) + 1)
+            for part in np.array_split(np.arange(len(sizes)), min(cores, len(sizes)))
+        ]
+        self.data = [_part(everything, group) for group in self.groups]
+        self.sizes = [sizes[group] for group in self.groups]
+        self.given = (action_size, settings)
+        self.compiled: set[tuple[int, int]] = set()
+
+    def run(
+        self, state: BCQState, keys: NDArray[np.uint32], length: int
+    ) -> tuple[BCQState, NDArray[np.float32]]:
+        """One chunk; the new state and mean losses of all models."""
+
+        def of_group(i: int) -> tuple[BCQState, jax.Array]:
+            group = self.groups[i]
+            after: tuple[BCQState, jax.Array] = _run_chunk(
+                _part(state, group), self.data[i], self.sizes[i], keys[group], length, *self.given
+            )
+            jax.tree.map(lambda leaf: leaf.block_until_ready(), after)
+            return after
+
+        # groups of one size share a program: the first of them compiles it alone
+        shapes = [(len(sizes), length) for sizes in self.sizes]
+        first = {shape: i for i, shape in enumerate(shapes) if shape not in self.compiled}
+        done = {i: of_group(i) for i in first.values()}
+        self.compiled.update(first)
+        rest = [i for i in range(len(self.groups)) if i not in done]
+        if rest:
+            with ThreadPoolExecutor(len(rest)) as workers:
+                done.update(zip(rest, workers.map(of_group, rest), strict=True))
+        states, losses = zip(*(done[i] for i in range(len(self.groups))), strict=True)
+        return _joined(states), np.concatenate([np.asarray(x) for x in losses])
+
+
+def _part(tree: Tree, group: slice) -> Tree:
+    part: Tree = jax.tree.map(lambda leaf: jnp.asarray(leaf[group]), tree)
+    return part
+
+
+def _joined(trees: Sequence[Tree]) -> Tree:
+    whole: Tree = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
+    return whole
+
+
 def _resume(
     path: Path, like: BCQState, identity: dict[str, Any], updates: int, chunk: int
 ) -> tuple[BCQState, NDArray[np.float32], int]:
@@ -802,7 +895,7 @@ def _resume(
     shape = (len(identity["seeds"]), int(found.get("chunks", 0)), len(LOSSES))
     tree = checkpoints.load(
         path,
-        {"state": like, "losses": jax.ShapeDtypeStruct(shape, np.float32)},
+        {"state": like, "losses": np.empty(shape, np.float32)},
         metadata=identity,
     )
     done = int(found["done"])
@@ -830,8 +923,7 @@ def _check_datasets(datasets: Sequence[Transitions], settings: BCQSettings) -> t
     sizes = {(one.observation_size, one.action_size) for one in datasets}
     if len(sizes) > 1:
         raise ValueError(
-            "all data sets must have the same sizes of observation and action, "
-            f"got {sorted(sizes)}"
+            f"all data sets must have the same sizes of observation and action, got {sorted(sizes)}"
         )
     return sizes.pop()
 
@@ -846,4 +938,4 @@ def _stack(datasets: Sequence[Transitions], rows: int) -> Batch:
             place[: len(part)] = part
         return out
 
-    return Batch(*(padded(name) for name in Batch._fields))
+    return Batch(*(jnp.asarray(padded(name)) for name in Batch._fields))
