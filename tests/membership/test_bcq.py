@@ -401,6 +401,18 @@ def test_updates_equal_single_updates_in_a_loop():
         np.testing.assert_allclose(one, many[model], atol=2e-3)
 
 
+def test_models_one_after_the_other_learn_what_they_learn_together(monkeypatch):
+    """How a CPU trains wide networks, here with small ones."""
+    assert not bcq._one_by_one(SMALL)
+    assert bcq._one_by_one(BCQSettings.paper()) == (jax.default_backend() == "cpu")
+    together = learn(CHUNK)
+    monkeypatch.setattr(bcq, "_one_by_one", lambda settings: True)
+    other = learn(CHUNK, settings=replace(SMALL, acting_candidates=19))  # another program
+    np.testing.assert_allclose(other.losses, together.losses, rtol=1e-3, atol=1e-5)
+    for one, two in zip(leaves(other), leaves(together), strict=True):
+        np.testing.assert_allclose(one, two, atol=2e-3)
+
+
 def test_every_seed_chunk_and_purpose_has_its_own_keys():
     keys = np.concatenate(
         [
