@@ -717,9 +717,12 @@ def _run_chunk(
         return state, losses.mean(axis=0)
 
     of_all = (state, data, chosen, numbers)
+    trained: tuple[BCQState, jax.Array]
     if _one_by_one(settings):
-        return jax.lax.map(lambda of_one: one_model(*of_one), of_all)
-    return jax.vmap(one_model)(*of_all)
+        trained = jax.lax.map(lambda of_one: one_model(*of_one), of_all)
+    else:
+        trained = jax.vmap(one_model)(*of_all)
+    return trained
 
 
 def _one_by_one(settings: BCQSettings) -> bool:
