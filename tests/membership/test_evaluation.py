@@ -90,7 +90,8 @@ def test_the_table_holds_means_over_draws(found):
             part = part[part[key] == getattr(row, key)]
         assert row.draws == len(part)
         assert np.isclose(row.accuracy, part["accuracy"].mean())
-        assert np.isnan(row.accuracy_se) == (row.shadows == 1)  # two matches: none to leave out
+        both = part["shadow_match"].to_numpy() != part["target_match"].to_numpy()
+        assert np.isnan(row.accuracy_se) == both.all()  # two matches: none can be left out
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -149,6 +150,20 @@ def test_curves_rise_from_0_to_1_and_their_draws_are_counted(found):
         assert curve["fpr"].iloc[0] == 0
         assert curve["tpr"].iloc[-1] == 1
         assert curve["draws"].nunique() == 1
+
+
+def test_an_attack_on_the_input_alone_is_right_half_of_the_time(found):
+    """What it wins on one order of a match it loses on the other."""
+    rows = found.per_draw[
+        (found.per_draw["labels"] == "input-only")
+        & (found.per_draw["split"] == "target")
+        & (found.per_draw["mode"] == "individual")
+    ]
+    orders = ["shadows", "shadow_positive", "shadow_half", "target_match"]
+    for _, both in rows.groupby(orders):
+        assert both["accuracy"].size == 2
+        assert np.isclose(both["accuracy"].sum(), 1)
+        assert np.isclose(both["auc"].sum(), 1)
 
 
 def test_views_of_the_table_keep_what_their_figures_show(found):

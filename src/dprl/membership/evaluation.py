@@ -14,12 +14,16 @@ All O oracles are matched at random in pairs (with an odd number one rests);
   oracles, in random order around a ring, each with the next one's data as negatives; it
   judges the match in both orders: O draws.
 
-Each oracle is the target equally often. Draws that share an oracle are not independent, so
-the standard error of a mean over draws leaves out one *match* at a time
-(:func:`dprl.membership.metrics.clustered_interval`): with one shadow all draws whose shadow
-or target it is, with several those whose target it is. There, what the attacks of different
-targets have in common, most of their shadow oracles, is not in the error. With 3 or 4
-matches any standard error is itself rough; with 2 there is none for one shadow.
+Each oracle is the target equally often, and both orders of a match are judged on the same
+half. So the answers of an attack that looks at the input alone cancel: what is right in one
+order is wrong in the other, and its mean accuracy is 1/2.
+
+Draws that share an oracle are not independent, so the standard error of a mean over draws
+leaves out one *match* at a time (:func:`dprl.membership.metrics.clustered_interval`): with
+one shadow all draws whose shadow or target it is, with several those whose target it is.
+There, what the attacks of different targets have in common, most of their shadow oracles, is
+not in the error. With 3 or 4 matches any standard error is itself rough; with 2 there is none
+for one shadow.
 
 Every attack is trained with one way to label and tested with several (``labels``, see
 :mod:`dprl.membership.pairs`):
@@ -44,6 +48,7 @@ Sources: thesis, sections 5.6 and 5.7, table 5.2, figures 5.3, 5.5, 5.6 and 5.7.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -269,12 +274,9 @@ def draws(oracles: int, several: bool, seed: int) -> list[Draw]:
         else:
             shadows = [Shadow((two,), int(rng.integers(2))) for two in (match, match[::-1])]
             targets = [other for other in range(len(meeting)) if other != number]
-        found += [
-            Draw(shadow, *two, int(rng.integers(2)), (number, target))
-            for shadow in shadows
-            for target in targets
-            for two in (meeting[target], meeting[target][::-1])
-        ]
+        for shadow, target in itertools.product(shadows, targets):
+            half, order = int(rng.integers(2)), meeting[target]
+            found += [Draw(shadow, *two, half, (number, target)) for two in (order, order[::-1])]
     return found
 
 
