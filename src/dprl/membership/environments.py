@@ -10,8 +10,8 @@ float64). An episode is determined by its first state and its actions: it does n
 the number of threads, nor on which other environments run beside it. MuJoCo's solver of
 contact forces takes the accelerations of the last physics step as its first guess
 (``qacc_warmstart``). As in gymnasium, they are kept from step to step and zero at a reset.
-They change the forces only by rounding, about 1e-16. But falling and running are chaotic: a
-HalfCheetah multiplies such a difference by 1e16 within some hundred steps. So the first guess
+They change the forces only by rounding, about 1e-15. But falling and running are chaotic: a
+HalfCheetah multiplies such a difference by 1e15 within some hundred steps. So the first guess
 belongs to the state that is kept. ``mujoco.rollout`` does not give it back;
 ``mujoco.batch`` (MuJoCo 4) does, and agrees with gymnasium to the last bit.
 
