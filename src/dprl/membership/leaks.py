@@ -209,8 +209,8 @@ def designs(profile: str) -> list[LeakDesign]:
     Parameters
     ----------
     profile : str
-        ``quick``: M = 20, about a minute of training on two cores. ``laptop`` and
-        ``paper``: M = 20, 100, 400 with the first study of the profile.
+        ``quick``: M = 20, one or two minutes of training on two cores. ``laptop`` and
+        ``paper``: M = 20, 100, 400 with the first study of the profile, and more updates.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def designs(profile: str) -> list[LeakDesign]:
                 cell,
                 oracles=(0, 1),
                 size=20,
-                models=8,
+                models=6,
                 twins=4,
                 updates=(1_000, 2_000, 3_000),
                 fresh=160,
@@ -242,7 +242,7 @@ def designs(profile: str) -> list[LeakDesign]:
             size=size,
             models=8,
             twins=4 if size == 20 else 0,
-            updates=(1_000, 2_000, 5_000),
+            updates=(1_000, 2_000, 5_000) + ((20_000,) if profile == "paper" else ()),
             fresh=2 * cell.trajectories - 2 * size,
         )
         for size in (20, 100, 400)
