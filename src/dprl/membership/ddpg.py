@@ -800,7 +800,8 @@ def _groups(agents: int) -> list[slice]:
     The products of small matrices use one core. On a CPU as many groups as there are cores
     learn at the same time; an accelerator takes all agents at once.
     """
-    cores = len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 1
+    known = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = (known or 1) if jax.default_backend() == "cpu" else 1
     ends = np.linspace(0, agents, min(cores, agents) + 1).round().astype(int).tolist()
     return [slice(start, stop) for start, stop in itertools.pairwise(ends)]
 
