@@ -189,7 +189,8 @@ def test_a_row_equals_the_attack_done_by_hand(tiny_study, tiny_design, found):
     draw = draws(4, several=False, seed=tiny_design.seed)[0]
     group = evaluation._Group("as-printed", False, 6, "tcn")
     judge = evaluation._Judge(tiny_study, tiny_design, group)
-    (classifier,) = judge._fit([draw.shadow])
+    learnt = judge._shadow_pairs(draw.shadow, "as-printed", judge.training_states)
+    (classifier,) = judge._fit([draw.shadow], [learnt])
     judged = pairs.labelled_pairs(
         tiny_study.inputs,
         tiny_study.outputs,
@@ -222,6 +223,17 @@ def test_training_shares_no_trajectory_with_validation_and_target(tiny_study, ti
                     for states in (judge.training_states, judge.validation_states)
                 ]
                 pairs.require_disjoint(*parts, judge._target_pairs(draw, "as-printed"))
+
+
+def test_a_shared_trajectory_is_refused_before_anything_is_judged(
+    tiny_study, tiny_design, monkeypatch
+):
+    group = evaluation._Group("as-printed", False, 6, "tcn")
+    judge = evaluation._Judge(tiny_study, tiny_design, group)
+    judge.validation_states = judge.training_states[:3]
+    monkeypatch.setattr(judge, "_fit", lambda shadows, learnt: [None] * len(shadows))
+    with pytest.raises(ValueError, match="sets 0 and 1 share"):
+        judge.frames()
 
 
 # -- kept, continued, refused -----------------------------------------------------------

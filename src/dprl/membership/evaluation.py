@@ -38,6 +38,9 @@ input-only      input-only                           input-only
 decorrelated    as-printed, decorrelated             as-printed, decorrelated
 ==============  ===================================  ========================================
 
+With several shadows an attack on the input alone has nothing to learn: around the ring each
+oracle's trajectories are positive once and negative once.
+
 The shadow's initial states are split 80 to 20; the 20 are the *shadow validation*. It shares
 no trajectory with training, but its oracles. The collective mode judges bags of 50 pairs of
 one model: by the mean logit of the individual network, or by a ResNet on the whole bag.
@@ -540,11 +543,17 @@ class _Judge:
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Per-draw table and ROC curves."""
         shadows = list(dict.fromkeys(draw.shadow for draw in self.draws))
-        for shadow, classifier in zip(shadows, self._fit(shadows), strict=True):
+        learnt = [
+            self._shadow_pairs(shadow, self.group.training, self.training_states)
+            for shadow in shadows
+        ]
+        attacks = self._fit(shadows, learnt)
+        for shadow, seen, classifier in zip(shadows, learnt, attacks, strict=True):
             own = [draw for draw in self.draws if draw.shadow == shadow]
             thresholds = {}
             for labels in _VALIDATIONS[self.group.training]:
                 judged = self._shadow_pairs(shadow, labels, self.validation_states)
+                pairs.require_disjoint(seen, judged)
                 for mode, truth, logits in self._judge(classifier, judged, own[0], labels, None):
                     if labels == _VALIDATIONS[self.group.training][0]:
                         thresholds[mode] = _best_threshold(truth, logits)
@@ -553,6 +562,7 @@ class _Judge:
             for draw in own:
                 for labels in _TESTS[self.group.training]:
                     judged = self._target_pairs(draw, labels)
+                    pairs.require_disjoint(seen, judged)
                     memory = None if labels in ("input-only", "decorrelated") else cache
                     for mode, truth, logits in self._judge(
                         classifier, judged, draw, labels, memory
@@ -563,14 +573,7 @@ class _Judge:
 
     # -- training
 
-    def _fit(self, shadows: Sequence[Shadow]) -> list[Classifier]:
-        sets = [
-            self._shadow_pairs(shadow, self.group.training, self.training_states)
-            for shadow in shadows
-        ]
-        for shadow, one in zip(shadows, sets, strict=True):
-            held = self._shadow_pairs(shadow, self.group.training, self.validation_states)
-            pairs.require_disjoint(one, held)
+    def _fit(self, shadows: Sequence[Shadow], sets: Sequence[LabelledPairs]) -> list[Classifier]:
         settings = self.design.tcn if self.group.network == "tcn" else self.design.resnet
         if settings is None:
             raise AssertionError("a ResNet group without ResNet settings")
