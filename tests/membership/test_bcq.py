@@ -405,9 +405,11 @@ def test_models_one_after_the_other_learn_what_they_learn_together(monkeypatch):
     """How a CPU trains wide networks, here with small ones."""
     assert not bcq._one_by_one(SMALL)
     assert bcq._one_by_one(BCQSettings.paper()) == (jax.default_backend() == "cpu")
-    together = learn(CHUNK)
+    together, begin = learn(CHUNK), bcq._fresh_model
     monkeypatch.setattr(bcq, "_one_by_one", lambda settings: True)
-    other = learn(CHUNK, settings=replace(SMALL, acting_candidates=19))  # another program
+    # other settings make another program; the networks at the start need none of their own
+    monkeypatch.setattr(bcq, "_fresh_model", lambda *given: begin(*given[:3], SMALL))
+    other = learn(CHUNK, settings=replace(SMALL, acting_candidates=19))
     np.testing.assert_allclose(other.losses, together.losses, rtol=1e-3, atol=1e-5)
     for one, two in zip(leaves(other), leaves(together), strict=True):
         np.testing.assert_allclose(one, two, atol=2e-3)

@@ -288,3 +288,25 @@ def test_clipping_beyond_t_max_and_other_objects_are_refused(tiny_study, tiny_de
         draws(3, several=False, seed=0)
     with pytest.raises(ValueError, match="profile must be one of quick, laptop, paper"):
         evaluation.design(study.cells("quick")[0], "huge")
+
+
+def test_a_network_on_bags_judges_bags_only_and_learns_from_one_shadow(
+    tiny_study, tiny_design, monkeypatch
+):
+    class Bags:
+        """Says "member" where the mean of the first channel is positive."""
+
+        def bag_logits(self, of_pairs, bags):
+            return of_pairs[:, 0].mean(axis=1)[bags].mean(axis=1)
+
+    wide = dataclasses.replace(tiny_design, resnet=ResNetSettings(width=1, bag_size=5))
+    (group,) = (one for one in evaluation._groups(tiny_study, wide) if one.network == "resnet")
+    assert not group.several
+    judge = evaluation._Judge(tiny_study, wide, group)
+    monkeypatch.setattr(judge, "_fit", lambda shadows, learnt: [Bags()] * len(shadows))
+    rows, curves = judge.frames()
+    assert set(rows["mode"]) == set(curves["mode"]) == {"collective"}
+    assert set(rows["network"]) == {"resnet"}
+    target = rows[rows["split"] == "target"]
+    assert set(target["labels"]) == {"as-printed", "same-oracle", "never-seen", "swap-twins"}
+    assert set(target[target["labels"] == "as-printed"]["tested"]) == {4}  # two bags of each

@@ -188,9 +188,9 @@ def test_fresh_trajectories_are_more_non_members(wide):
     table = leaks.attack_table(made_up(wide, [], gaussian(1.0, 2, hardness=0.0), fresh=fresh))
     rows = table.drop_duplicates("attack").set_index("attack")
     assert rows.negatives.to_dict() == {
-        "threshold": 80 * (40 + 120),
+        "threshold": 80 * 60,  # the second half
         "lira-online": 80 * 40,
-        "lira-offline": 80 * (40 + 120),
+        "lira-offline": 80 * 60,
     }
     assert rows.fpr.to_numpy() == pytest.approx(0.01, abs=0.006)
 
@@ -208,6 +208,34 @@ def test_points_are_measured_on_one_cluster_and_chosen_on_the_others():
         assert point.tpr == (values[own][labels[own]] >= cut).mean()
         assert point.fpr == (values[own][~labels[own]] >= cut).mean()
         assert point.chosen_elsewhere
+
+
+def test_what_chooses_and_what_measures_can_be_kept_apart():
+    rng = np.random.default_rng(4)
+    labels, values = rng.random((4, 40)) < 0.5, rng.normal(size=(4, 40))
+    choose, measure = rng.random((2, 4, 40)) < 0.6
+    for target, point in enumerate(
+        leaks.operating_points(labels, values, range(4), [0] * 4, 0.2, choose, measure)
+    ):
+        rest = [m for m in range(4) if m != target]
+        shadows = [
+            values[m, j] for m in rest for j in range(40) if choose[m, j] and not labels[m, j]
+        ]
+        kept = values[target][measure[target] & ~labels[target]]
+        assert (np.array(shadows) >= point.threshold).mean() <= 0.2
+        assert point.negatives == kept.size
+        assert point.fpr == (kept >= point.threshold).mean()
+
+
+def test_fresh_trajectories_that_choose_do_not_measure(leak):
+    labels, values, choose, measure = leaks._with_fresh(leak, "white-box", "threshold")
+    assert labels.shape == values.shape == choose.shape == measure.shape == (2, 6, 8 + 6)
+    assert not labels[..., 8:].any()
+    assert (choose[..., :11]).all()
+    assert not choose[..., 11:].any()
+    np.testing.assert_array_equal(measure[..., :8], leak.members)
+    assert not measure[..., 8:11].any()
+    assert measure[..., 11:].all()
 
 
 def test_twins_by_hand(wide):
@@ -296,7 +324,7 @@ def test_other_bad_input(design, leak, tiny_study):
         leaks.attack_scores(leak, "grey-box")
     with pytest.raises(ValueError, match="attack must be one of"):
         leaks.attack_scores(leak, "white-box", "lira")
-    with pytest.raises(ValueError, match="labels and values must have the shape"):
+    with pytest.raises(ValueError, match="labels, values, choose and measure must have the shape"):
         leaks.operating_points(np.ones((2, 3)), np.ones((2, 2)), [0, 1], [0, 0], 0.1)
     with pytest.raises(ValueError, match="no others in its family"):
         leaks.operating_points(np.eye(2), np.eye(2), [0, 1], [0, 1], 0.1)

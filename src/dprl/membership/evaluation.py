@@ -124,7 +124,8 @@ class Design:
     tcn : TCNSettings
         The individual network.
     resnet : ResNetSettings, optional
-        A network for the collective mode, beside the vote; trained with labels as printed.
+        A network for the collective mode, beside the vote; trained with labels as printed
+        and one shadow, whose pairs are one batch of trajectories.
     lengths : tuple of int
         Clipping lengths beside T_max, with labels as printed and one shadow (figure 5.6);
         each below T_max.
@@ -489,8 +490,8 @@ def _groups(study: Study, design: Design) -> Iterator[_Group]:
     for several in (False, True) if design.several_shadows else (False,):
         for name in design.trainings:
             yield _Group(name, several, t_max, "tcn")
-        if design.resnet is not None:
-            yield _Group("as-printed", several, t_max, "resnet")
+    if design.resnet is not None:
+        yield _Group("as-printed", False, t_max, "resnet")
     for length in design.lengths:
         yield _Group("as-printed", False, length, "tcn")
 

@@ -62,6 +62,9 @@ ATTACKS = ("threshold", "lira-online", "lira-offline")
 
 _FILE, _MODELS = "leak.npz", "models.npz"
 
+# labels, scores; entries that choose a threshold, entries that measure rates (None: all)
+_Accused = tuple[BoolArray, FloatArray, BoolArray | None, BoolArray | None]
+
 
 @dataclass(frozen=True)
 class LeakDesign:
@@ -547,8 +550,11 @@ def attack_table(leak: Leak) -> pd.DataFrame:
         ``tpr_at_fpr_1pct, tpr_low, tpr_high, fpr``
             The threshold is chosen on the other pairs of the oracle so that at most 1 % of
             *their* non-members are accused; then the mean over pairs of the true positive
-            rate, its interval, and the mean false positive rate. After the last update the
-            fresh trajectories are non-members too (not for "lira-online").
+            rate, its interval, and the mean false positive rate. After the last update, and
+            not for "lira-online", the fresh trajectories are non-members too: the first half
+            of them helps to choose, and the FPR is measured on the second half alone. Given a
+            model, that part is independent of the threshold. Otherwise both are done on the
+            non-members of the pool, which the models share.
         ``tpr_at_fpr_01pct``
             The same for 0.1 %; NaN with fewer than 1,000 non-members to choose on.
         ``negatives``
@@ -565,10 +571,10 @@ def attack_table(leak: Leak) -> pd.DataFrame:
         for access in ACCESS:
             for attack in ATTACKS:
                 values = attack_scores(leak, access, attack, at)
-                accused = (leak.members, values)
-                if at == last and design.fresh and attack != "lira-online":
-                    accused = _with_fresh(leak, access, attack)
                 auc = _areas(leak.members, values)
+                accused: _Accused = (leak.members, values, None, None)
+                if at == last and design.fresh > 1 and attack != "lira-online":
+                    accused = _with_fresh(leak, access, attack)
                 rows.append(
                     {
                         "environment": design.cell.environment,
@@ -579,21 +585,26 @@ def attack_table(leak: Leak) -> pd.DataFrame:
                         "updates": updates,
                         "access": access,
                         "attack": attack,
-                        **_judge(auc, *accused, cluster, family, "pair"),
+                        **_judge(auc, cluster, family, "pair", *accused),
                         "mean_return": float(leak.returns[at].mean()),
                     }
                 )
     return pd.DataFrame(rows)
 
 
-def _with_fresh(leak: Leak, access: str, attack: str) -> tuple[BoolArray, FloatArray]:
+def _with_fresh(leak: Leak, access: str, attack: str) -> _Accused:
+    """Pool and fresh trajectories."""
     fresh = _access(leak.fresh_scores, access)
     labels = np.concatenate([leak.members, np.zeros(fresh.shape, dtype=bool)], axis=-1)
     values = np.concatenate([leak.scores[access][-1], fresh], axis=-1)
     judged = [
         _attacked(attack, v, m, leak.design.pairs) for v, m in zip(values, labels, strict=True)
     ]
-    return labels, np.stack(judged)
+    pooled = leak.members.shape[-1]
+    column = np.arange(labels.shape[-1])
+    measuring = column >= pooled + fresh.shape[-1] // 2
+    choose = np.broadcast_to(~measuring, labels.shape)
+    return labels, np.stack(judged), choose, labels | measuring
 
 
 def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
@@ -630,7 +641,7 @@ def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
     for access in ACCESS:
         values = found[access]
         judged = _judge(
-            _areas(labels, values), labels, values, cluster, np.zeros_like(cluster), "oracle"
+            _areas(labels, values), cluster, np.zeros_like(cluster), "oracle", labels, values
         )
         rows.append(
             {
@@ -658,35 +669,42 @@ def _areas(labels: BoolArray, values: FloatArray) -> FloatArray:
 
 def _judge(
     auc: FloatArray,
-    labels: BoolArray,
-    values: FloatArray,
     cluster: IntArray,
     family: IntArray,
     unit: str,
+    labels: BoolArray,
+    values: FloatArray,
+    choose: BoolArray | None = None,
+    measure: BoolArray | None = None,
 ) -> dict[str, object]:
     n = labels.shape[-1]
     y, s = labels.reshape(-1, n), values.reshape(-1, n)
+    choosing = np.ones_like(y) if choose is None else choose.reshape(-1, n)
+    measuring = np.ones_like(y) if measure is None else measure.reshape(-1, n)
     area = metrics.clustered_interval(auc, cluster)
-    out: dict[str, object] = {
+    points = operating_points(y, s, cluster, family, 0.01, choosing, measuring)
+    tpr = metrics.clustered_interval([one.tpr for one in points], np.arange(len(points)))
+    fewest = min(
+        int((~y & choosing)[(family == own) & (cluster != one)].sum())
+        for one, own in zip(cluster, family, strict=True)
+    )
+    rare = np.nan  # a threshold for 0.1 % cannot be chosen on fewer than 1,000
+    if fewest >= 1_000:
+        few = operating_points(y, s, cluster, family, 0.001, choosing, measuring)
+        rare = float(np.mean([one.tpr for one in few]))
+    return {
         "unit": unit,
         "clusters": area.clusters,
         "auc": area.mean,
         "auc_low": area.low,
         "auc_high": area.high,
-    }
-    points = operating_points(y, s, cluster, family, 0.01)
-    tpr = metrics.clustered_interval([one.tpr for one in points], np.arange(len(points)))
-    out |= {
         "tpr_at_fpr_1pct": tpr.mean,
         "tpr_low": max(tpr.low, 0.0),
         "tpr_high": min(tpr.high, 1.0),
         "fpr": float(np.mean([one.fpr for one in points])),
+        "tpr_at_fpr_01pct": rare,
+        "negatives": sum(one.negatives for one in points),
     }
-    fewest = min((~y[(family == family[i]) & (cluster != cluster[i])]).sum() for i in range(len(y)))
-    rare = operating_points(y, s, cluster, family, 0.001) if fewest >= 1_000 else []
-    out["tpr_at_fpr_01pct"] = float(np.mean([one.tpr for one in rare])) if rare else np.nan
-    out["negatives"] = int((~y).sum())
-    return out
 
 
 def operating_points(
@@ -695,6 +713,8 @@ def operating_points(
     clusters: Sequence[int] | IntArray,
     families: Sequence[int] | IntArray,
     fpr: float,
+    choose: BoolArray | None = None,
+    measure: BoolArray | None = None,
 ) -> list[metrics.OperatingPoint]:
     """Rates of each cluster of models at a threshold chosen on the others.
 
@@ -710,18 +730,29 @@ def operating_points(
         The threshold is chosen on the other clusters of the same family.
     fpr : float
         Share of the non-members of the others that may be accused.
+    choose, measure : array of bool, shape (models, n), optional
+        Which entries serve to choose thresholds, and on which the rates are measured; by
+        default all, for both.
 
     Returns
     -------
     list of OperatingPoint
         One per cluster, in the order of their numbers.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a cluster has no others in its family, or members or
+        non-members are missing where rates are measured.
     """
-    y, s = np.asarray(labels), np.asarray(values)
+    y, s = np.asarray(labels, dtype=bool), np.asarray(values)
     cluster, family = np.asarray(clusters), np.asarray(families)
-    if not (y.shape == s.shape and y.ndim == 2 and cluster.shape == family.shape == y.shape[:1]):
+    masks = [np.ones_like(y) if m is None else np.asarray(m, bool) for m in (choose, measure)]
+    shapes = [y.shape, s.shape, *(mask.shape for mask in masks)]
+    if y.ndim != 2 or len(set(shapes)) > 1 or not cluster.shape == family.shape == y.shape[:1]:
         raise ValueError(
-            "labels and values must have the shape (models, n), clusters and families "
-            f"(models,); got {y.shape}, {s.shape}, {cluster.shape}, {family.shape}"
+            "labels, values, choose and measure must have the shape (models, n), clusters and "
+            f"families (models,); got {shapes}, {cluster.shape}, {family.shape}"
         )
     points = []
     for one in np.unique(cluster):
@@ -729,13 +760,9 @@ def operating_points(
         others = ~own & (family == family[own][0])
         if not others.any():
             raise ValueError(f"cluster {one} has no others in its family to choose a threshold on")
+        chosen, measured = masks[0] & others[:, None], masks[1] & own[:, None]
         points.append(
-            metrics.tpr_at_fpr(
-                y[own].ravel(),
-                s[own].ravel(),
-                fpr,
-                chosen_on=(y[others].ravel(), s[others].ravel()),
-            )
+            metrics.tpr_at_fpr(y[measured], s[measured], fpr, chosen_on=(y[chosen], s[chosen]))
         )
     return points
 
