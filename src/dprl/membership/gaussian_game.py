@@ -15,8 +15,8 @@ Three kinds of trajectories can be accused:
 
 for x - f has independent normal coordinates with mean 0; a member enters f with weight 1/M. So
 ||x - f||^2 is v times a chi-square variable with d degrees of freedom. With ratio
-``r = v_-/v_+`` of negatives to positives, scores of independent models, and G the distribution function of
-chi-square, F that of Fisher's F with (d, d) degrees of freedom,
+``r = v_-/v_+`` of negatives to positives, scores of independent models, and G the
+distribution function of chi-square, F that of Fisher's F with (d, d) degrees of freedom,
 
     TPR = G(r G^-1(FPR)),        AUC = F(r),                                        (2)
 
