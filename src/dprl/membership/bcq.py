@@ -235,7 +235,7 @@ def initialise(
     Parameters
     ----------
     key : jax.Array
-        A key of :func:`jax.random.key`.
+        A key of ``jax.random.key``.
     observation_size, action_size : int
         d_s and d_A, at least 1.
     settings : BCQSettings

@@ -57,7 +57,7 @@ class Deadline:
     seconds : float
         Budget from now on, > 0.
     clock : callable, optional
-        Gives seconds from a fixed moment. Default: :func:`time.monotonic`.
+        Gives seconds from a fixed moment. Default: ``time.monotonic``.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def save(path: str | os.PathLike[str], tree: Any, metadata: Mapping[str, Any]) -
     tree : tree of arrays and numbers
         Any nesting of dicts, tuples, named tuples and lists that JAX takes as a tree.
         Leaves: arrays of booleans, integers or floats; Python numbers; keys of
-        :mod:`jax.random`. NaN is kept.
+        ``jax.random``. NaN is kept.
     metadata : mapping
         Settings and progress: what JSON can hold (a big integer too), and dataclasses of it.
 
@@ -163,7 +163,7 @@ def load(
     path : path
     like : tree, optional
         A tree of the structure, shapes and dtypes that are expected; its values do not
-        matter (arrays, :class:`jax.ShapeDtypeStruct`, Python numbers, keys). Without it the
+        matter (arrays, ``jax.ShapeDtypeStruct``, Python numbers, keys). Without it the
         checkpoint must be a flat dict, and comes back as one, whatever the shapes.
     metadata : mapping, optional
         Entries that the checkpoint's metadata must have. Others may be there.

@@ -9,7 +9,7 @@ An actor :math:`\pi_\phi` and a critic :math:`Q_\theta` are trained on transitio
     theta' <- tau theta + (1 - tau) theta',  phi' <- tau phi + (1 - tau) phi'
 
 :func:`update` is this step for *one* agent, a pure function. A population is the same
-function under :func:`jax.vmap`; :func:`train` steps the environments of all its agents
+function under ``jax.vmap``; :func:`train` steps the environments of all its agents
 together and makes one update per agent and environment step.
 
 The algorithm is that of Lillicrap et al. (2016) with the changes of Fujimoto et al. (2018),
@@ -157,7 +157,7 @@ def initialise(
     Parameters
     ----------
     key : jax.Array
-        A key of :mod:`jax.random`.
+        A key of ``jax.random``.
     observation_size, action_size : int
         d_s and d_A, >= 1.
     settings : DDPGSettings

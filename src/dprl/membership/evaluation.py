@@ -82,7 +82,7 @@ METRICS = ("accuracy", "precision", "recall", "f1", "mcc", "auc", "tpr_at_fpr_1p
 _ACCURACY = ("draws", "accuracy", "accuracy_se")
 #: Thresholds from which the thesis chooses (section 5.7.2).
 THRESHOLDS = tuple(i / 10 for i in range(1, 10))
-#: Columns that identify a row of :attr:`Evaluation.table`.
+#: Columns that identify a row of ``Evaluation.table``.
 KEYS = (
     "environment",
     "t_max",
@@ -117,7 +117,7 @@ class Design:
     Parameters
     ----------
     trainings : tuple of str
-        Of :data:`TRAININGS`.
+        Of ``TRAININGS``.
     several_shadows : bool
         Whether attacks with all remaining oracles as shadows are trained beside those with
         one.
@@ -380,12 +380,12 @@ def summarise(per_draw: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     per_draw : DataFrame
-        As :attr:`Evaluation.per_draw`.
+        As ``Evaluation.per_draw``.
 
     Returns
     -------
     DataFrame
-        As :attr:`Evaluation.table`.
+        As ``Evaluation.table``.
     """
     rows = []
     for key, part in per_draw.groupby(list(KEYS), sort=False):
@@ -408,7 +408,7 @@ def table_5_2(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        :attr:`Evaluation.table` or :attr:`Evaluation.per_draw`.
+        ``Evaluation.table`` or ``Evaluation.per_draw``.
 
     Returns
     -------
@@ -426,7 +426,7 @@ def clipping(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        :attr:`Evaluation.table`.
+        ``Evaluation.table``.
 
     Returns
     -------
@@ -452,7 +452,7 @@ def temporal_correlation(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        :attr:`Evaluation.table`.
+        ``Evaluation.table``.
 
     Returns
     -------

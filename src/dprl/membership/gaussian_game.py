@@ -14,13 +14,13 @@ Three kinds of trajectories can be accused:
     other       one of another policy                      1 + 1/M + s^2 + 2 tau^2
 
 for x - f has independent normal coordinates with mean 0; a member enters f with weight 1/M. So
-||x - f||^2 is v times a chi-square variable with d degrees of freedom. With ratio r = v_-/v_+ of
-negatives to positives, scores of independent models, and G the distribution function of
-chi-square, F that of Fisher's F with (d, d) degrees of freedom,
+||x - f||^2 is v times a chi-square variable with d degrees of freedom. With ratio
+``r = v_-/v_+`` of negatives to positives, scores of independent models, and G the
+distribution function of chi-square, F that of Fisher's F with (d, d) degrees of freedom,
 
     TPR = G(r G^-1(FPR)),        AUC = F(r),                                        (2)
 
-and TPR - FPR is largest at the threshold ||x - f||^2 = d ln(r) / (1/v_+ - 1/v_-), where the two
+and TPR - FPR is largest at the threshold ``||x - f||^2 = d ln(r) / (1/v_+ - 1/v_-)``, where the two
 densities are equal. Members against held-out is *membership*: r = 1 + 2/(M - 1) without noise,
 which tends to 1. Members against other, or held-out against other, is *attribution*: r tends to
 1 + 2 tau^2, whatever was in the training data.

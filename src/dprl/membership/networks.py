@@ -1,7 +1,7 @@
 r"""Small networks as plain trees of arrays, and what both learners share around them.
 
 A network is a tuple of layers, a layer a pair (weight, bias). Such a tree can be stacked over
-agents (:func:`jax.vmap`), saved and compared leaf by leaf.
+agents (``jax.vmap``), saved and compared leaf by leaf.
 
 Every weight and every bias of a layer with m inputs is drawn from U(-1/sqrt(m), 1/sqrt(m)).
 This is the default of PyTorch's linear layer, with which the public implementations of DDPG
@@ -70,7 +70,7 @@ def mlp_init(key: jax.Array, sizes: Sequence[int]) -> Params:
     Parameters
     ----------
     key : jax.Array
-        A key of :mod:`jax.random`.
+        A key of ``jax.random``.
     sizes : sequence of int
         Widths from the input to the output, at least two, each >= 1.
 
