@@ -62,8 +62,9 @@ serve: venv ## Show the built site at http://localhost:8000 (PORT=...)
 	@test -f _build/html/index.html || { echo "no site yet: make book" >&2; exit 1; }
 	@$(PY) -m http.server --bind localhost --directory _build/html $(PORT)
 
-bench: venv ## Measure speed and memory against a naive reference
+bench: venv ## Measure speed and memory against references (PEERS=python: see benchmarks/peers.txt)
 	@$(PY) benchmarks/run.py
+	@$(PY) benchmarks/membership.py $(if $(PEERS),--peers $(PEERS))
 
 lock: ## Write requirements.lock and requirements.txt again from pyproject.toml (needs uv)
 	@command -v uv >/dev/null 2>&1 || { echo "uv is needed to write the lock file: pip install uv" >&2; exit 1; }

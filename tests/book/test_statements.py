@@ -11,7 +11,11 @@ ROOT = Path(__file__).resolve().parents[2]
 LEDGER = claims.load(ROOT / "book" / "claims.yml", ROOT)
 # The numbered statements of each text, in its own numbers. A chapter joins when its pages do.
 STATEMENTS = {
-    "chapter 2 of the thesis": ["thesis:2.1", "thesis:2.2", "thesis:figure-2.1"],
+    "chapter 2 of the thesis": [
+        "thesis:2.1",
+        "thesis:2.2",
+        *(f"thesis:figure-2.{number}" for number in range(1, 4)),
+    ],
     "chapter 3 of the thesis": [
         *(f"thesis:3.{number}" for number in range(1, 25)),
         "thesis:algorithm-1",
@@ -22,6 +26,11 @@ STATEMENTS = {
         *(f"thesis:4.{number}" for number in range(1, 18)),
         "thesis:algorithm-3",
         *(f"thesis:figure-4.{number}" for number in range(1, 6)),
+    ],
+    "chapter 5 of the thesis": [
+        *(f"thesis:figure-5.{number}" for number in range(1, 8)),
+        *(f"thesis:table-5.{number}" for number in range(1, 3)),
+        *(f"thesis:eq-5.{number}" for number in range(1, 3)),
     ],
     "the lecture": [
         *(f"lecture:11.{number}" for number in range(1, 14)),

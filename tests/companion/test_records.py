@@ -363,3 +363,56 @@ def test_text_is_written_as_it_is_and_only_when_it_changed(tmp_path, text):
     before = path.stat().st_mtime_ns
     assert write_atomic(path, text) is False
     assert path.stat().st_mtime_ns == before
+
+
+# -- tables that a command made ---------------------------------------------------------
+
+
+def keep(root, frame=None, name="table-5-2", **changes):
+    arguments = {
+        "profile": "laptop",
+        "command": "python -m dprl.membership --profile laptop",
+        "seed": 7,
+        "parameters": {"cells": ["Hopper-v5-50"]},
+        "folder": root / "data" / "results",
+    }
+    return records.keep(name, table() if frame is None else frame, **arguments | changes)
+
+
+@pytest.mark.parametrize("profile", ["laptop", "paper"])
+def test_a_table_of_a_command_is_kept_and_found_by_its_profile(stage, tmp_path, profile):
+    path = keep(tmp_path, profile=profile, libraries=["joblib"], device="cpu", seconds=3600.0)
+    assert path == tmp_path / "data" / "results" / profile / "table-5-2.csv"
+    frame, provenance = records.load("table-5-2", profile=profile)
+    assert_frame_equal(frame, table(), check_dtype=False)
+    assert (provenance["page"], provenance["device"]) == (None, "cpu")
+    assert provenance["command"] == "python -m dprl.membership --profile laptop"
+    assert {"joblib", "numpy", "source_sha256", "cores"} <= provenance.keys()
+    assert records.locate("table-5-2", "quick") is None
+
+
+def test_a_command_replaces_its_own_table_and_no_page_s(stage, tmp_path, monkeypatch):
+    keep(tmp_path)
+    keep(tmp_path, table(runs=[30, 30]))
+    assert list(records.load("table-5-2", profile="laptop").frame.runs) == [30, 30]
+    monkeypatch.setenv("DPRL_PROFILE", "paper")
+    save()
+    for path in list(stage.iterdir()):
+        path.rename(tmp_path / "data" / "results" / "paper" / path.name)
+    with pytest.raises(RecordError, match="is a table of the page 3-policy-evaluation/dp-lsw"):
+        keep(tmp_path, name="figure-3-1", profile="paper")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"profile": "quick"}, "a command keeps laptop or paper results, got 'quick'"),
+        ({"profile": "GPU"}, "a command keeps laptop or paper results, got 'GPU'"),
+        ({"command": " "}, "command must be a non-empty text"),
+        ({"seed": -1}, "seed must be a non-negative integer"),
+        ({"name": "Table 5.2"}, "a record's name is"),
+    ],
+)
+def test_a_command_s_table_needs_profile_command_and_seed(stage, tmp_path, changes, message):
+    with pytest.raises(RecordError, match=message):
+        keep(tmp_path, **changes)

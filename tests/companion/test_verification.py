@@ -125,3 +125,16 @@ def test_edited_record_is_refused(root, monkeypatch, capsys):
     assert verification.main() == 1
     assert "was edited after it was recorded" in capsys.readouterr().err
     assert json.loads(recorded.with_suffix(".json").read_text())["page"] == PAGE
+
+
+def test_tables_of_a_command_are_left_out(root):
+    assert records.keep(
+        "hours",
+        TABLE,
+        profile="paper",
+        command="python -m hours",
+        seed=1,
+        parameters={},
+        folder=root / "data/results",
+    ).is_file()
+    assert verification.recorded_pages(root / "data/results/paper") == {PAGE: ["figure-1.csv"]}

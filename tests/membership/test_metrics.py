@@ -1,5 +1,6 @@
 """Metrics: against loops over single answers and pairs, algebra, limits, coverage."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,12 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy import stats
+from sklearn import metrics as reference
 
+from dprl import intervals
 from dprl.membership.metrics import (
     ConfusionCounts,
+    clustered_interval,
     confusion,
     confusion_at,
+    operating_point,
     roc_curve,
+    summary,
+    threshold_on,
+    tpr_at_fpr,
 )
 
 counts = st.integers(0, 60)
@@ -199,6 +208,184 @@ def test_ties_at_the_top_cannot_be_split():
     assert roc_curve([1, 0], [3, 3]).area == 0.5
 
 
+# against scikit-learn, which has conventions for 0/0 where we have NaN
+
+
+@given(samples(), st.sampled_from([-1.0, 0.0, 0.5, 2.0]))
+def test_summary_is_what_scikit_learn_says(sample, threshold):
+    labels, scores = sample
+    found = summary(labels, scores, threshold)
+    said = scores >= threshold
+    assert found["auc"] == pytest.approx(reference.roc_auc_score(labels, scores))
+    assert found["accuracy"] == pytest.approx(reference.accuracy_score(labels, said))
+    assert found["recall"] == pytest.approx(reference.recall_score(labels, said))
+    if said.any():
+        assert found["precision"] == pytest.approx(reference.precision_score(labels, said))
+        assert found["f1"] == pytest.approx(reference.f1_score(labels, said))
+    if said.any() and not said.all():
+        mcc = reference.matthews_corrcoef(labels, said)
+        assert found["mcc"] == pytest.approx(mcc, abs=1e-12)
+    fpr, tpr, _ = reference.roc_curve(labels, scores, drop_intermediate=False)
+    assert found["tpr_at_fpr_1pct"] == tpr[fpr <= 0.01].max()
+    assert found["tpr_at_fpr_01pct"] == tpr[fpr <= 0.001].max()
+
+
+# one threshold, exact intervals
+
+
+@given(samples(), st.integers(-4, 4), st.floats(0.5, 0.99))
+def test_an_operating_point_is_counted(sample, threshold, confidence):
+    labels, scores = sample
+    point = operating_point(labels, scores, threshold, confidence)
+    table = by_hand(labels, scores >= threshold)
+    positives, negatives = table["tp"] + table["fn"], table["fp"] + table["tn"]
+    assert (point.positives, point.negatives) == (positives, negatives)
+    assert (point.tpr, point.fpr) == (table["tp"] / positives, table["fp"] / negatives)
+    ends = intervals.clopper_pearson(table["tp"], positives, confidence)
+    assert (point.tpr_low, point.tpr_high) == ends
+    ends = intervals.clopper_pearson(table["fp"], negatives, confidence)
+    assert (point.fpr_low, point.fpr_high) == ends
+    assert point.chosen_elsewhere
+
+
+@given(samples(), samples(), st.sampled_from([0.0, 0.2, 0.5, 1.0]))
+def test_the_honest_form_looks_at_the_shadow_only(shadow, target, limit):
+    labels, scores = target
+    point = tpr_at_fpr(labels, scores, limit, chosen_on=shadow)
+    assert point == operating_point(labels, scores, threshold_on(*shadow, fpr=limit))
+    swapped = tpr_at_fpr(~labels, -scores, limit, chosen_on=shadow)
+    assert swapped.threshold == point.threshold
+
+
+@given(samples(), st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+def test_in_sample_it_is_the_curve(sample, limit):
+    labels, scores = sample
+    point = tpr_at_fpr(labels, scores, limit)
+    assert point.tpr == float(roc_curve(labels, scores).tpr_at(limit))
+    assert point.fpr <= limit
+    assert not point.chosen_elsewhere
+    assert (point.fpr_low, point.fpr_high >= point.fpr) == (0.0, True)
+
+
+def law(kind):
+    """Draw scores of non-members and of members; their true survival functions above c."""
+    if kind == "normal":
+        return (
+            lambda rng, n: rng.standard_normal(n),
+            lambda rng, n: rng.standard_normal(n) + 1,
+            stats.norm.sf,
+            lambda c: stats.norm.sf(c - 1),
+        )
+    return (  # many ties
+        lambda rng, n: rng.binomial(9, 0.3, n).astype(float),
+        lambda rng, n: rng.binomial(9, 0.5, n).astype(float),
+        lambda c: stats.binom.sf(c, 9, 0.3),
+        lambda c: stats.binom.sf(c, 9, 0.5),
+    )
+
+
+@pytest.mark.parametrize("kind", ["normal", "ties"])
+@pytest.mark.parametrize(("n", "limit"), [(40, 0.0), (60, 0.1)])
+def test_in_sample_intervals_cover_the_rule_that_was_chosen(kind, n, limit):
+    """Rates of "above c", c the highest negative that may not be accused, both covered."""
+    draw_other, draw_member, other_above, member_above = law(kind)
+    rng = np.random.default_rng(7)
+    runs, held = 400, np.zeros(2)
+    for _ in range(runs):
+        others, members = draw_other(rng, n), draw_member(rng, 50)
+        labels = np.repeat([False, True], [n, 50])
+        point = tpr_at_fpr(labels, np.append(others, members), limit, confidence=0.9)
+        c = np.sort(others)[::-1][int(limit * n)]
+        held += [
+            point.tpr_low <= member_above(c) <= point.tpr_high,
+            other_above(c) <= point.fpr_high,
+        ]
+    # at least 0.90 and 0.95 in truth
+    assert held[0] >= stats.binom.ppf(1e-3, runs, 0.9)
+    assert held[1] >= stats.binom.ppf(1e-3, runs, 0.95)
+
+
+@given(samples())
+def test_no_threshold_is_more_accurate_than_the_chosen_one(sample):
+    labels, scores = sample
+    chosen = threshold_on(labels, scores)
+    best = max(np.mean((scores >= t) == labels) for t in [*scores, np.inf])
+    assert np.mean((scores >= chosen) == labels) == best
+    grid = np.arange(1, 10) / 10
+    chosen = threshold_on(labels, scores, candidates=grid)
+    assert chosen in grid
+    best = max(np.mean((scores >= t) == labels) for t in grid)
+    assert np.mean((scores >= chosen) == labels) == best
+
+
+def test_the_best_threshold_of_the_test_set_is_optimistic():
+    """Scores that know nothing look better than chance where the threshold is chosen."""
+    rng = np.random.default_rng(8)
+    labels = np.repeat([False, True], 50)
+    inside, outside = [], []
+    for _ in range(200):
+        shadow, target = rng.random((2, 100))
+        inside.append(np.mean((shadow >= threshold_on(labels, shadow)) == labels))
+        outside.append(np.mean((target >= threshold_on(labels, shadow)) == labels))
+    assert np.mean(inside) > 0.55
+    assert abs(np.mean(outside) - 0.5) < 0.02
+
+
+# intervals over oracles
+
+
+@given(st.integers(2, 6), st.integers(1, 4), st.integers(0, 99))
+def test_with_one_oracle_per_draw_it_is_the_t_interval_of_the_means(oracles, draws, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(oracles, draws))
+    found = clustered_interval(values.ravel(), np.repeat(np.arange(oracles) + 3, draws), 0.9)
+    means = values.mean(axis=1)
+    low, high = stats.t.interval(0.9, oracles - 1, means.mean(), stats.sem(means))
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    assert found.mean == pytest.approx(means.mean())
+    assert (found.clusters, found.draws) == (oracles, oracles * draws)
+
+
+def test_it_is_a_loop_over_oracles():
+    rng = np.random.default_rng(9)
+    members = np.array([rng.permutation(7)[:3] for _ in range(30)])
+    values = rng.normal(size=30)
+    left_out = [
+        np.mean([v for v, row in zip(values, members, strict=True) if o not in row])
+        for o in range(7)
+    ]
+    found = clustered_interval(values, members)
+    assert found.standard_error == pytest.approx(math.sqrt(6 * np.var(left_out)))
+    again = clustered_interval(values[::-1], members[::-1, ::-1])
+    assert again.standard_error == pytest.approx(found.standard_error)
+
+
+def test_copies_of_draws_do_not_narrow_it():
+    """Forty pairs of one model are no forty experiments."""
+    values, oracles = np.array([0.1, 0.9, 0.6, 0.4]), np.arange(4)
+    once = clustered_interval(values, oracles)
+    often = clustered_interval(np.repeat(values, 40), np.repeat(oracles, 40))
+    assert (often.low, often.high) == (pytest.approx(once.low), pytest.approx(once.high))
+
+
+@pytest.mark.parametrize("interaction", [0.0, 1.0])
+def test_it_covers_where_draws_share_oracles(interaction):
+    """All ordered pairs of 6 oracles; each oracle acts in both places, and pairs interact."""
+    pairs = np.array(list(itertools.permutations(range(6), 2)))
+    rng = np.random.default_rng(10)
+    held, naive, runs = 0, 0, 600
+    for _ in range(runs):
+        as_shadow, as_target = rng.standard_normal((2, 6))
+        x, y = as_shadow[pairs[:, 0]], as_target[pairs[:, 1]]
+        values = x + y + interaction * x * y  # the mean over new oracles is 0
+        found = clustered_interval(values, pairs)
+        held += found.low <= 0 <= found.high
+        low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
+        naive += low <= 0 <= high
+    assert held / runs > 0.92
+    assert naive / runs < 0.75
+
+
 # bad input
 
 
@@ -224,11 +411,38 @@ def test_ties_at_the_top_cannot_be_split():
         (lambda: roc_curve([0, 0], [0.1, 0.2]), "got no positives"),
         (lambda: roc_curve([0, 1], [0.1, 0.2]).tpr_at(-0.1), "fpr must lie"),
         (lambda: roc_curve([0, 1], [0.1, 0.2]).threshold_at(1.1), "fpr must lie"),
+        (lambda: operating_point([1, 1], [0.1, 0.2], 0.5), "needed, got no negatives"),
+        (lambda: operating_point([0, 0], [0.1, 0.2], 0.5), "needed, got no positives"),
+        (lambda: operating_point([0, 1], [0.1, 0.2], [0.5, 0.6]), "threshold must be one"),
+        (lambda: operating_point([0, 1], [0.1, 0.2], np.nan), "must not hold NaN"),
+        (lambda: operating_point([0, 1], [0.1, 0.2], 0.5, 95), "confidence must lie strictly"),
+        (lambda: tpr_at_fpr([0, 1], [0.1, 0.2], 1.5), "fpr must lie"),
+        (lambda: tpr_at_fpr([0, 1], [0.1, np.inf]), "scores holds NaN or infinite"),
+        (lambda: tpr_at_fpr([0, 1], [0, 1], chosen_on=([1, 1], [0, 1])), "got no negatives"),
+        (lambda: threshold_on([0, 1], [0, 1], candidates=[]), "at least one threshold"),
+        (lambda: threshold_on([0, 1], [0, 1], candidates=[np.nan]), "candidates holds NaN"),
+        (lambda: threshold_on([0, 1], [0, 1], fpr=0.1, candidates=[0.5]), "not both"),
+        (lambda: summary([1, 1], [0.1, 0.2]), "needed, got no negatives"),
+        (lambda: summary([0, 1], [0.1]), "one entry per label"),
+        (lambda: clustered_interval([1.0, np.nan], [0, 1]), "values holds NaN"),
+        (lambda: clustered_interval([1.0, 2.0], [0, 0]), "at least two of them"),
+        (lambda: clustered_interval([1.0, 2.0], [0]), "one row per value, 2"),
+        (lambda: clustered_interval([], []), "whole numbers|one row per value"),
+        (lambda: clustered_interval([1.0, 2.0], [0.5, 1.0]), "clusters must be whole numbers"),
+        (lambda: clustered_interval([1.0, 2.0], [[0, 1], [0, 2]]), "every draw uses oracle 0"),
+        (lambda: clustered_interval([1.0, 2.0], [0, 1], 1.0), "confidence must lie strictly"),
     ],
 )
 def test_bad_input_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_wrong_types_are_refused():
+    with pytest.raises(TypeError, match="chosen_on must be"):
+        tpr_at_fpr([0, 1], [0, 1], chosen_on=[[0, 1]])
+    with pytest.raises(TypeError, match="fpr must be a real number"):
+        tpr_at_fpr([0, 1], [0, 1], fpr="1 %")
 
 
 def test_tables_are_read_only():

@@ -19,7 +19,9 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-PROFILES = ("quick", "paper")
+PROFILES = ("quick", "paper")  # of a page
+#: Profiles under which tables are kept; only a command records with the profile ``laptop``.
+RECORDED = ("quick", "laptop", "paper")
 
 
 @dataclass(frozen=True)

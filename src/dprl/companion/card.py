@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from . import records
-from ._files import current_run, source_hash
+from ._files import RECORDED, current_run, source_hash
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "matplotlib")
 _SHORT = 10
@@ -65,7 +65,7 @@ def provenance_card(*record_names: str, seed: int | None = None) -> Card:
     ----------
     *record_names : str
         Records that the page shows: those it has saved in this execution come first, then
-        those of the paper profile, then of the quick one.
+        those of the paper profile, then of the laptop's, then of the quick one.
     seed : int, optional
         The page's seed; by default the seed of the records this page has saved.
 
@@ -96,7 +96,7 @@ def _find(name: str) -> dict[str, Any]:
     staged = current_run().stage / "results" / f"{name}.csv"
     if staged.is_file():
         return records.read(staged).provenance
-    for profile in ("paper", "quick"):
+    for profile in reversed(RECORDED):
         path = records.locate(name, profile)
         if path is not None:
             return records.read(path).provenance

@@ -6,8 +6,10 @@ profile, parameters, seed, versions, hash of the package's source, seconds and c
 ``compare`` lists where a fresh table differs from a recorded one.
 
 The files go to the staging folder of the execution; after a page has succeeded they are
-moved to ``data/results/<profile>``. Floats are written so that they read back exactly, and
-a float column may hold NaN (an empty cell): a value that does not exist.
+moved to ``data/results/<profile>``. What takes longer than a page may is computed by a
+command; ``keep`` writes its tables to the same place, with the same provenance. Floats are
+written so that they read back exactly, and a float column may hold NaN (an empty cell): a
+value that does not exist.
 
 >>> import pandas as pd
 >>> old = pd.DataFrame({"algorithm": ["LSW", "LSL"], "rmse": [0.5, 0.25]})
@@ -37,7 +39,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ._files import PROFILES, Run, current_run, sha256, source_hash, write_atomic
+from ._files import (
+    PROFILES,
+    RECORDED,
+    Run,
+    current_run,
+    find_root,
+    sha256,
+    source_hash,
+    write_atomic,
+)
 
 #: A record's name: lower-case words or numbers joined by ``.`` or ``-``.
 NAME_PATTERN = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
@@ -134,12 +145,91 @@ def save(
     _check_seconds(name, seconds)
     path = run.stage / "results" / f"{name}.csv"
     _protect_paper(path, run)
+    origin: dict[str, object] = {"page": run.page, "profile": run.profile, "parameters": plain}
+    _write(path, tidy, keys, origin, seed, seconds)
+
+
+def keep(
+    name: str,
+    frame: pd.DataFrame,
+    *,
+    profile: str,
+    command: str,
+    seed: int | None,
+    parameters: Mapping[str, object],
+    seconds: float | None = None,
+    keys: Sequence[str] | None = None,
+    libraries: Sequence[str] = (),
+    device: str | None = None,
+    folder: str | Path | None = None,
+) -> Path:
+    """Write a table that a command made, with its provenance, to where records are kept.
+
+    Parameters
+    ----------
+    name, frame, seed, parameters, seconds, keys
+        As in :func:`save`.
+    profile : str
+        ``laptop`` or ``paper``: what is quick belongs into a page.
+    command : str
+        What to type to make it again.
+    libraries : sequence of str
+        Distributions whose versions count, beside those that every record names.
+    device : str, optional
+        Kind of the device that computed it, for example ``cpu`` or the name of a GPU.
+    folder : path, optional
+        Instead of ``data/results`` of the repository around the working directory.
+
+    Returns
+    -------
+    Path
+        The CSV file.
+
+    Raises
+    ------
+    RecordError
+        As in :func:`save`; also for another profile, or if a page has recorded a table of
+        this name.
+    """
+    _check_name(name)
+    if profile not in RECORDED or profile == "quick":
+        raise RecordError(f"{name}: a command keeps laptop or paper results, got {profile!r}")
+    if not isinstance(command, str) or not command.strip():
+        raise RecordError(f"{name}: command must be a non-empty text, got {command!r}")
+    tidy = _tidy(name, frame)
+    keys = _keys_of(name, tidy, keys)
+    plain = _plain(f"{name}: parameters", dict(parameters))
+    _check_seed(name, seed)
+    _check_seconds(name, seconds)
+    root = find_root() / "data" / "results" if folder is None else Path(folder)
+    path = root / profile / f"{name}.csv"
+    if path.is_file() and read(path).provenance["page"] is not None:
+        raise RecordError(f"{path.name} is a table of the page {read(path).provenance['page']}")
+    origin = {
+        "page": None,
+        "command": command,
+        "profile": profile,
+        "parameters": plain,
+        **{library: version(library) for library in libraries},
+        "device": device,
+    }
+    _write(path, tidy, keys, origin, seed, seconds)
+    return path
+
+
+def _write(
+    path: Path,
+    tidy: pd.DataFrame,
+    keys: list[str] | None,
+    origin: Mapping[str, object],
+    seed: int | None,
+    seconds: float | None,
+) -> None:
+    """Write a table that was checked, and where it comes from."""
     data = _to_csv(tidy)
     provenance = {
-        "name": name,
-        "page": run.page,
-        "profile": run.profile,
-        "parameters": plain,
+        "name": path.stem,
+        **origin,
         "seed": None if seed is None else int(seed),
         "sha256": sha256(data),
         "rows": len(tidy),
@@ -314,7 +404,7 @@ def load(name: str, profile: str = "paper") -> Record:
     name : str
         As given to :func:`save`.
     profile : str
-        ``paper`` (the default) or ``quick``.
+        ``paper`` (the default), ``quick`` or ``laptop``.
 
     Returns
     -------
@@ -328,8 +418,8 @@ def load(name: str, profile: str = "paper") -> Record:
         If there is no such record, or its table and provenance do not belong together.
     """
     _check_name(name)
-    if profile not in PROFILES:
-        raise RecordError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+    if profile not in RECORDED:
+        raise RecordError(f"profile must be one of {', '.join(RECORDED)}, got {profile!r}")
     path = locate(name, profile)
     if path is None:
         raise RecordError(

@@ -5,7 +5,8 @@ recorded results, at the sizes of the papers, into a folder of its own below ``_
 compares each table with the recorded one: keys, texts and integers must be equal, floats
 agree within a tolerance. Floating-point results differ in their last digits from processor
 to processor, so bytes are never compared. Neither ``book/nb`` nor ``data/results`` is
-touched.
+touched. Tables that a command made (:func:`dprl.companion.records.keep`) are left out: they
+take hours.
 
 The tolerance is 1e-6 relative or 1e-12 absolute; ``data/results/tolerances.yml`` may name
 another for a file, with the reason:
@@ -74,7 +75,7 @@ def recorded_pages(recorded: Path) -> dict[str, list[str]]:
     Returns
     -------
     dict
-        Page to file names, both sorted.
+        Page to file names, both sorted; without tables that a command made.
 
     Raises
     ------
@@ -83,7 +84,9 @@ def recorded_pages(recorded: Path) -> dict[str, list[str]]:
     """
     pages: dict[str, list[str]] = {}
     for path in sorted(recorded.glob("*.csv")):
-        pages.setdefault(records.read(path).provenance["page"], []).append(path.name)
+        page = records.read(path).provenance["page"]
+        if page is not None:  # else a command made it, see records.keep
+            pages.setdefault(page, []).append(path.name)
     return dict(sorted(pages.items()))
 
 

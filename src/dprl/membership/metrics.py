@@ -20,19 +20,29 @@ told apart by any threshold, so they give one point. The area below the curve (A
 by straight lines, is P(S+ > S-) + P(S+ = S-)/2 for the scores S+ of a random positive and
 S- of a random negative of the sample.
 
-Exact intervals for a rate are in :mod:`dprl.intervals`.
+How sure a number is depends on what would be drawn anew, and the two kinds of interval here
+answer different questions:
 
-Sources: thesis, section 2.4.3; Carlini et al. 2022 (why the TPR at a low FPR).
+- :class:`OperatingPoint` holds exact (Clopper-Pearson) intervals for the two rates of one
+  rule. Their unit is the *pair*: they speak of further independent pairs judged by the same
+  classifier about the same models, and of nothing else.
+- :func:`clustered_interval` is about further *oracles*: new data sources, models and
+  classifiers. It is approximate, and the one to use for "how well does the attack work".
+
+Sources: thesis, sections 2.4.3 and 5.7.2; Carlini et al. 2022 (why the TPR at a low FPR).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import stdtrit
 
 from dprl import _validation as check
+from dprl import intervals
 from dprl._validation import BoolArray, FloatArray
 
 
@@ -320,6 +330,364 @@ def roc_curve(labels: ArrayLike, scores: ArrayLike) -> RocCurve:
             raise ValueError(f"an ROC curve needs positives and negatives, got no {kind}")
     thresholds = np.append(np.inf, np.unique(s)[::-1])
     return RocCurve(check.frozen(thresholds), confusion_at(y, s, thresholds))
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """Both rates of the rule "member where the score is at least the threshold".
+
+    Made by :func:`operating_point` and :func:`tpr_at_fpr`. Each interval alone holds its
+    rate with a chance of at least ``confidence``, if the pairs are independent given the
+    models and the threshold; the two together with at least ``2 confidence - 1``.
+
+    Attributes
+    ----------
+    threshold : float
+        Infinite if no score was high enough: the rule then never says "member".
+    tpr, tpr_low, tpr_high : float
+        Measured true positive rate and its interval, in [0, 1].
+    fpr, fpr_low, fpr_high : float
+        The same for the false positive rate.
+    positives, negatives : int
+        Pairs measured, >= 1.
+    confidence : float
+        Of each interval, in (0, 1).
+    chosen_elsewhere : bool
+        Whether the threshold was chosen on other data. If not, see :func:`tpr_at_fpr` for
+        what the intervals mean.
+    """
+
+    threshold: float
+    tpr: float
+    tpr_low: float
+    tpr_high: float
+    fpr: float
+    fpr_low: float
+    fpr_high: float
+    positives: int
+    negatives: int
+    confidence: float
+    chosen_elsewhere: bool
+
+
+def operating_point(
+    labels: ArrayLike, scores: ArrayLike, threshold: float, confidence: float = 0.95
+) -> OperatingPoint:
+    """Measure a rule whose threshold was fixed without these data.
+
+    Parameters
+    ----------
+    labels : array_like of bool or of 0 and 1, shape (n,)
+        The truth, 1 for a member; both kinds must occur.
+    scores : array_like, shape (n,)
+        Larger speaks for a member; finite.
+    threshold : float
+        Any number, also infinite; from :func:`threshold_on` on shadow data, say.
+    confidence : float
+        Of each of the two intervals, in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If one kind of label is missing, or a value is outside what is said above.
+
+    Examples
+    --------
+    >>> point = operating_point([1, 1, 1, 0, 0, 0], [5, 4, 1, 3, 2, 0], threshold=3.5)
+    >>> round(point.tpr, 3), round(point.tpr_low, 3), round(point.tpr_high, 3)
+    (0.667, 0.094, 0.992)
+    >>> point.fpr, round(point.fpr_high, 3)  # none of three: not much is known
+    (0.0, 0.708)
+    """
+    return _point(*_both_kinds(labels, scores), threshold, confidence, chosen_elsewhere=True)
+
+
+def tpr_at_fpr(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    fpr: float = 0.01,
+    *,
+    chosen_on: tuple[ArrayLike, ArrayLike] | None = None,
+    confidence: float = 0.95,
+) -> OperatingPoint:
+    """True positive rate where at most a share ``fpr`` of the non-members is accused.
+
+    The honest form chooses the threshold on shadow data (``chosen_on``) and measures both
+    rates here; the measured FPR may then exceed ``fpr``, and is reported.
+
+    Without ``chosen_on`` the threshold is the lowest that these very negatives allow, the
+    usual figure. Then the rule is "above c", c the highest negative that may not be accused.
+    The intervals hold for *this* rule. The TPR's is exact, because c is chosen by the
+    negatives alone. The FPR's runs from 0 to the bound of the order statistic c: with K
+    negatives allowed among n, the true FPR is at most Beta(K + 1, n - K) distributed, of
+    which the upper Clopper-Pearson end for K of n is a quantile. It can exceed ``fpr`` by
+    much: 0.037 for K = 0, n = 100.
+
+    Parameters
+    ----------
+    labels, scores : array_like, shape (n,)
+        As :func:`operating_point`.
+    fpr : float
+        Allowed false positive rate, in [0, 1].
+    chosen_on : (labels, scores), optional
+        Other data to choose the threshold on.
+    confidence : float
+        Of each interval, in (0, 1).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(3)
+    >>> y = np.repeat([1, 0], 500)
+    >>> shadow, target = rng.standard_normal((2, 1000)) + 2 * y
+    >>> point = tpr_at_fpr(y, target, 0.01, chosen_on=(y, shadow))
+    >>> round(point.tpr, 2), point.fpr, round(point.fpr_high, 3)
+    (0.4, 0.008, 0.02)
+    """
+    y, s = _both_kinds(labels, scores)
+    limit = check.real("fpr", fpr)
+    shadow = (y, s) if chosen_on is None else _pair_of_arrays(chosen_on)
+    threshold = threshold_on(*shadow, fpr=limit)
+    point = _point(y, s, threshold, confidence, chosen_elsewhere=chosen_on is not None)
+    if chosen_on is not None:
+        return point
+    rates = np.arange(point.negatives + 1) / point.negatives
+    allowed = int(np.searchsorted(rates, limit, side="right")) - 1
+    _, high = intervals.clopper_pearson(allowed, point.negatives, confidence)
+    return replace(point, fpr_low=0.0, fpr_high=float(high))
+
+
+def threshold_on(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    *,
+    fpr: float | None = None,
+    candidates: ArrayLike | None = None,
+) -> float:
+    """Choose a threshold, on shadow data: never on the data that measure the attack.
+
+    The thesis (section 5.7.2) takes the best of 0.1, ..., 0.9 on what it evaluates, which
+    makes the result optimistic. Give those as ``candidates`` and shadow data here.
+
+    Parameters
+    ----------
+    labels, scores : array_like, shape (n,)
+        Shadow data, as :func:`operating_point`.
+    fpr : float, optional
+        Then: the smallest score with at most this false positive rate, in [0, 1]; infinity
+        if there is none.
+    candidates : array_like, shape (k,), optional
+        Without ``fpr``: of these the one with the highest accuracy, the middle one among
+        equals. If left out: halfway between neighbouring scores, "always" and "never".
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> threshold_on([0, 0, 1, 1], [0.1, 0.2, 0.6, 0.9])
+    0.4
+    >>> threshold_on([0, 0, 1, 1], [0.1, 0.2, 0.6, 0.9], candidates=[0.1, 0.5, 0.8])
+    0.5
+    >>> threshold_on([0, 0, 1, 1], [0.1, 0.7, 0.6, 0.9], fpr=0.01)
+    0.9
+    """
+    y, s = _both_kinds(labels, scores)
+    if fpr is not None:
+        if candidates is not None:
+            raise ValueError("give fpr or candidates, not both: each is a rule of its own")
+        return float(roc_curve(y, s).threshold_at(check.real("fpr", fpr)))
+    if candidates is None:
+        levels = np.unique(s)
+        tried = np.concatenate([levels[:1], levels[:-1] / 2 + levels[1:] / 2, [np.inf]])
+    else:
+        tried = np.sort(check.finite_array("candidates", candidates, ndim=1))
+        if tried.size == 0:
+            raise ValueError("candidates must hold at least one threshold, got none")
+    accuracy = confusion_at(y, s, tried).accuracy
+    best = np.flatnonzero(accuracy == accuracy.max())
+    return float(tried[best[best.size // 2]])
+
+
+def summary(labels: ArrayLike, scores: ArrayLike, threshold: float = 0.5) -> dict[str, float]:
+    """The numbers of one attack, as table 5.2 of the thesis has them and more.
+
+    Parameters
+    ----------
+    labels, scores : array_like, shape (n,)
+        As :func:`operating_point`.
+    threshold : float
+        Fixed beforehand: 0.5 for probabilities, 0 for log-odds.
+
+    Returns
+    -------
+    dict of str to float
+        ``accuracy``, ``precision``, ``recall``, ``f1``, ``mcc`` at the threshold (NaN where
+        0/0, see :class:`ConfusionCounts`); ``auc``; ``tpr_at_fpr_1pct`` and
+        ``tpr_at_fpr_01pct``, the TPR at an FPR of at most 1 % and 0.1 % on these very data,
+        see :func:`tpr_at_fpr`. With fewer than 1,000 negatives the latter allows no false
+        positive.
+
+    Examples
+    --------
+    >>> found = summary([1, 1, 0, 1, 0, 0], [0.9, 0.8, 0.7, 0.4, 0.3, 0.1])
+    >>> round(found["accuracy"], 3), round(found["auc"], 3), round(found["tpr_at_fpr_1pct"], 3)
+    (0.667, 0.889, 0.667)
+    """
+    y, s = _both_kinds(labels, scores)
+    table, curve = confusion_at(y, s, threshold), roc_curve(y, s)
+    out = {
+        name: float(getattr(table, name))
+        for name in ("accuracy", "precision", "recall", "f1", "mcc")
+    }
+    low, lower = curve.tpr_at([0.01, 0.001])
+    return {
+        **out,
+        "auc": curve.area,
+        "tpr_at_fpr_1pct": float(low),
+        "tpr_at_fpr_01pct": float(lower),
+    }
+
+
+@dataclass(frozen=True)
+class ClusteredInterval:
+    """A mean over draws and how well it is known; made by :func:`clustered_interval`.
+
+    Attributes
+    ----------
+    mean : float
+        Over all draws.
+    standard_error : float
+        Of the mean, over oracles; >= 0.
+    low, high : float
+        Ends of the interval.
+    clusters : int
+        Number of oracles, the unit.
+    draws : int
+        Number of values.
+    confidence : float
+    """
+
+    mean: float
+    standard_error: float
+    low: float
+    high: float
+    clusters: int
+    draws: int
+    confidence: float
+
+
+def clustered_interval(
+    values: ArrayLike, clusters: ArrayLike, confidence: float = 0.95
+) -> ClusteredInterval:
+    r"""Interval for a mean over draws that share oracles: leave one oracle out.
+
+    A draw takes one or more oracles (those of the shadow and of the target). Two draws with
+    an oracle in common are not independent, so the draws are not the unit. Let m be the mean
+    over all draws and m_(o) that over the draws *without* oracle o. With O oracles
+
+        standard error^2 = (O - 1) / O * sum_o (m_(o) - average of the m_(o))^2        (1)
+
+    and the interval is m plus or minus the t quantile with O - 1 degrees of freedom times
+    the standard error. If every draw uses one oracle and all have as many, (1) is the
+    ordinary standard error of the mean of the O oracle means. For draws of several oracles
+    it is the jackknife of a U-statistic (Efron and Stein 1981): on average not too small if
+    all draws of distinct oracles are there.
+
+    The interval speaks of the mean over draws of *new* oracles of the same kind. It is
+    approximate: it would be exact for normal oracle means. With few oracles it is wide, and
+    should be.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        One number per draw, for example the accuracy; finite.
+    clusters : array_like of int, shape (n,) or (n, r)
+        The oracles that each draw uses.
+    confidence : float
+        In (0, 1).
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two oracles, or every draw uses the same one: nothing is
+        then known about others.
+
+    Examples
+    --------
+    Two oracles, three pairs of draws each: the unit is the oracle.
+
+    >>> found = clustered_interval([0.9, 0.9, 0.9, 0.5, 0.5, 0.5], [0, 0, 0, 1, 1, 1])
+    >>> round(found.mean, 3), round(found.standard_error, 3), found.clusters
+    (0.7, 0.2, 2)
+    >>> round(found.low, 1), round(found.high, 1)
+    (-1.8, 3.2)
+    """
+    x = check.finite_array("values", values, ndim=1)
+    level = check.open_unit("confidence", confidence)
+    members = np.asarray(clusters)
+    if members.dtype.kind not in "iu":
+        raise ValueError(f"clusters must be whole numbers, got {members.dtype}")
+    if members.ndim == 1:
+        members = members[:, None]
+    if members.ndim != 2 or members.shape[0] != x.size or members.size == 0:
+        raise ValueError(
+            f"clusters must have one row per value, {x.size}, got shape {np.shape(clusters)}"
+        )
+    names = np.unique(members)
+    if names.size < 2:
+        raise ValueError("an interval over oracles needs at least two of them, got one")
+    without = (members[:, :, None] != names).all(axis=1)  # (n, O)
+    left = without.sum(axis=0)
+    if (left == 0).any():
+        raise ValueError(
+            f"every draw uses oracle {names[left == 0][0]}: leaving it out leaves nothing; "
+            "draw other combinations"
+        )
+    means = (x @ without) / left
+    count = names.size
+    error = math.sqrt((count - 1) / count * ((means - means.mean()) ** 2).sum())
+    half = float(stdtrit(count - 1, (1 + level) / 2)) * error
+    mean = float(x.mean())
+    return ClusteredInterval(mean, error, mean - half, mean + half, count, x.size, level)
+
+
+def _point(
+    y: BoolArray, s: FloatArray, threshold: float, confidence: float, chosen_elsewhere: bool
+) -> OperatingPoint:
+    table = confusion_at(y, s, threshold)
+    if table.tp.shape != ():
+        raise ValueError(f"threshold must be one number, got shape {table.tp.shape}")
+    positives, negatives = int(table.positives), int(table.negatives)
+    tpr = intervals.clopper_pearson(table.tp, positives, confidence)
+    fpr = intervals.clopper_pearson(table.fp, negatives, confidence)
+    return OperatingPoint(
+        threshold=float(threshold),
+        tpr=float(table.recall),
+        tpr_low=float(tpr[0]),
+        tpr_high=float(tpr[1]),
+        fpr=float(table.false_positive_rate),
+        fpr_low=float(fpr[0]),
+        fpr_high=float(fpr[1]),
+        positives=positives,
+        negatives=negatives,
+        confidence=float(confidence),
+        chosen_elsewhere=chosen_elsewhere,
+    )
+
+
+def _pair_of_arrays(given: tuple[ArrayLike, ArrayLike]) -> tuple[ArrayLike, ArrayLike]:
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise TypeError("chosen_on must be (labels, scores)")
+    return given[0], given[1]
+
+
+def _both_kinds(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArray]:
+    y, s = _labelled_scores(labels, scores)
+    for kind, present in (("positives", y.any()), ("negatives", not y.all())):
+        if not present:
+            raise ValueError(f"positives and negatives are needed, got no {kind}")
+    return y, s
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

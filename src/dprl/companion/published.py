@@ -1,0 +1,48 @@
+"""Numbers typed in from the papers, kept in ``data/published``.
+
+A page that sets its own numbers beside those of a source reads them here::
+
+    printed = published.load("table-5-2")
+
+``data/published/README.md`` says for each table where it stands in its source and how it
+was typed. Nothing in that folder is computed.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+
+from ._files import current_run
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+def load(name: str) -> pd.DataFrame:
+    """Read one published table.
+
+    Parameters
+    ----------
+    name : str
+        The file's name in ``data/published``, without suffix: lower-case words or numbers
+        joined by ``-``.
+
+    Returns
+    -------
+    DataFrame
+        One row per printed number; the columns are those of the file's first line.
+
+    Raises
+    ------
+    ValueError
+        If the name does not have that form, or there is no such table.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"name must look like table-5-2, got {name!r}")
+    folder = current_run().root / "data" / "published"
+    path = folder / f"{name}.csv"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in folder.glob("*.csv"))) or "none"
+        raise ValueError(f"there is no published table {name!r}; there are: {known}")
+    return pd.read_csv(path)

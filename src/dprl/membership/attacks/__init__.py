@@ -1,0 +1,1 @@
+"""Attacks: networks on pairs of trajectories, scores that need no training, likelihood ratios."""

@@ -1,0 +1,332 @@
+r"""Scores of membership that need no training: how close a model's answers are to the data.
+
+Each score is a number for a model and an accused trajectory; larger speaks for a member. They
+differ in what the attacker may ask (a_t, s_t: actions and states of the accused trajectory,
+T' its length):
+
+===========  ==================================================  =========================
+access       what is asked                                       score
+===========  ==================================================  =========================
+closed loop  the roll-out of the model from s_0                  :func:`action_distance`
+every state  the model's answers at s_0 ... s_{T'-1}             :func:`answer_score`
+white box    the model's parameters                              :func:`vae_score`
+===========  ==================================================  =========================
+
+Closed loop is the access of the thesis. It lets the roll-out drift away from the accused
+trajectory, and then compares actions that were taken in different states. The attacker holds
+the accused trajectory, its states too, so that nothing but an interface that refuses states in
+mid-course keeps him from asking at each of them.
+
+A BCQ model answers at random (through its latent draws). Several answers at one state show
+more of what it would do; :func:`answer_distances` asks for them and :func:`answer_score` says
+what to make of them.
+
+Sources: thesis, sections 5.5 and 5.6.2 (closed loop); Yeom et al. 2018 (the loss as a score).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dprl import _validation as check
+from dprl._validation import FloatArray, IntArray
+from dprl.membership import bcq
+from dprl.membership.bcq import BCQPopulation
+from dprl.membership.episodes import Episodes
+
+Statistic = Literal["mean", "nearest"]
+
+# Numbers in the widest layer when all models are asked at once: bounds the memory.
+_LAYER = 50_000_000
+
+
+# -- closed loop ------------------------------------------------------------------------
+
+
+def action_distance(
+    a_in: ArrayLike,
+    a_out: ArrayLike,
+    lengths_in: ArrayLike | None = None,
+    lengths_out: ArrayLike | None = None,
+) -> FloatArray:
+    r"""Minus the distance of the mean actions, ``-|mean_t a_in - mean_t a_out|_1``.
+
+    No network and no shadow model: one line, against which every trained attack on pairs
+    should be compared.
+
+    Parameters
+    ----------
+    a_in, a_out : array_like, shapes (..., T, d_A) that broadcast to each other
+        Actions of the accused trajectory and of the model's roll-out, in the same order of
+        coordinates; T may differ. Finite.
+    lengths_in, lengths_out : array_like of int, shape (...), optional
+        Steps that count, 1 ... T, of each. By default all of them, as for padded pairs.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        At most 0.
+
+    Raises
+    ------
+    ValueError
+        If a shape, a length or a value is outside what is said above.
+
+    Examples
+    --------
+    >>> action_distance([[0.0, 1.0], [1.0, 1.0]], [[0.5, 0.5]]).tolist()
+    -0.5
+    >>> action_distance([[[3.0], [9.0]]], [[[1.0], [1.0]]], lengths_in=[1]).tolist()
+    [-2.0]
+    """
+    means = [
+        _mean_action(name, actions, lengths)
+        for name, actions, lengths in (("a_in", a_in, lengths_in), ("a_out", a_out, lengths_out))
+    ]
+    if means[0].shape[-1] != means[1].shape[-1]:
+        raise ValueError(
+            f"a_in and a_out must have the same number of action coordinates, "
+            f"got {means[0].shape[-1]} and {means[1].shape[-1]}"
+        )
+    try:
+        gap = means[0] - means[1]
+    except ValueError:
+        raise ValueError(
+            f"a_in and a_out must fit into one shape, got {np.shape(a_in)} and {np.shape(a_out)}"
+        ) from None
+    return np.asarray(-np.abs(gap).sum(axis=-1))
+
+
+def _mean_action(name: str, actions: ArrayLike, lengths: ArrayLike | None) -> FloatArray:
+    a = check.finite_array(name, actions)
+    if a.ndim < 2 or 0 in a.shape[-2:]:
+        raise ValueError(
+            f"{name} must have the shape (..., T, d_A) with T, d_A >= 1, got {a.shape}"
+        )
+    if lengths is None:
+        return np.asarray(a.mean(axis=-2))
+    ends = _whole_lengths(f"lengths of {name}", lengths, a.shape[:-2], a.shape[-2])
+    counts = np.arange(a.shape[-2]) < ends[..., None]
+    return np.asarray((a * counts[..., None]).sum(axis=-2) / ends[..., None])
+
+
+def _whole_lengths(name: str, lengths: ArrayLike, shape: tuple[int, ...], longest: int) -> IntArray:
+    ends = check.finite_array(name, lengths)
+    if ends.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, got {ends.shape}")
+    if (ends != np.floor(ends)).any() or (ends < 1).any() or (ends > longest).any():
+        raise ValueError(f"{name} must be whole numbers in 1 ... {longest}")
+    return ends.astype(np.int64)
+
+
+# -- every state ------------------------------------------------------------------------
+
+
+def answer_distances(
+    models: BCQPopulation,
+    episodes: Episodes | Sequence[Episodes],
+    *,
+    key: jax.Array,
+    queries: int = 1,
+) -> FloatArray:
+    """Ask every model at every state of the accused trajectories.
+
+    Black box: only answers are used.
+
+    Parameters
+    ----------
+    models : BCQPopulation
+    episodes : Episodes, or a sequence of them
+        The n accused trajectories: the same for all models, or one set per model (of equal
+        n and T).
+    key : jax.Array
+        Of the models' own randomness.
+    queries : int
+        Independent answers per state.
+
+    Returns
+    -------
+    ndarray, shape (models, queries, n, T)
+        ``|a_t - answer|_1`` / d_A; 0 beyond the end of a trajectory.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is malformed, or the sizes of observations or actions do not fit.
+    """
+    sets = _sets(models, episodes)
+    check.whole("queries", queries)
+    observations = np.stack([one.observations[:, :-1] for one in sets])
+    actions = np.stack([one.actions for one in sets]).astype(np.float64)
+    steps = np.stack([one.steps for one in sets])
+    count, n, t_max, d_s = observations.shape
+    blocks = _blocks(models, n * t_max)
+    flat = np.zeros((count, blocks.size, d_s), dtype=np.float32)
+    flat[:, : n * t_max] = observations.reshape(count, n * t_max, d_s)
+    out = np.empty((count, queries, n, t_max))
+    for query in range(queries):
+        now = jax.random.fold_in(key, query)
+        parts = [
+            np.asarray(models.act(jax.random.fold_in(now, number), flat[:, block]))
+            for number, block in enumerate(blocks)
+        ]
+        answers = np.concatenate(parts, axis=1)[:, : n * t_max]
+        gap = np.abs(actions - answers.reshape(actions.shape)).mean(axis=-1)
+        out[:, query] = gap * steps
+    return out
+
+
+def _blocks(models: BCQPopulation, rows: int) -> IntArray:
+    """Rows of each model in pieces of one size, as few as memory allows; the last are empty."""
+    settings = models.settings
+    widest = max(*settings.hidden, *settings.vae_hidden) * settings.acting_candidates
+    pieces = -(-len(models) * rows * widest // _LAYER)
+    size = -(-rows // pieces)
+    return np.arange(pieces * size).reshape(pieces, size)
+
+
+def answer_score(
+    distances: ArrayLike, lengths: ArrayLike, statistic: Statistic = "mean"
+) -> FloatArray:
+    """Score of each trajectory from the distances of the answers.
+
+    Parameters
+    ----------
+    distances : array_like, shape (..., queries, n, T)
+        As :func:`answer_distances` gives them; >= 0.
+    lengths : array_like of int, shape (..., n) or (n,)
+        Steps that count, 1 ... T.
+    statistic : {"mean", "nearest"}
+        What is made of several answers at one state: their mean distance, or the distance
+        of the nearest of them.
+
+    Returns
+    -------
+    ndarray, shape (..., n)
+        Minus the mean over the steps; at most 0.
+
+    Raises
+    ------
+    ValueError
+        If a shape, a length or a value is outside what is said above.
+
+    Examples
+    --------
+    >>> answer_score([[[0.2, 0.4]], [[0.6, 0.0]]], [2]).round(3).tolist()
+    [-0.3]
+    >>> answer_score([[[0.2, 0.4]], [[0.6, 0.0]]], [2], "nearest").round(3).tolist()
+    [-0.1]
+    """
+    d = check.finite_array("distances", distances)
+    if d.ndim < 3 or 0 in d.shape:
+        raise ValueError(f"distances must have the shape (..., queries, n, T), got {d.shape}")
+    if (d < 0).any():
+        raise ValueError(f"distances must not be negative, got {d.min():g}")
+    shape = (*d.shape[:-3], d.shape[-2])
+    given = np.asarray(lengths)
+    ends = _whole_lengths(
+        "lengths",
+        np.broadcast_to(given, shape) if given.shape == shape[-1:] else given,
+        shape,
+        d.shape[-1],
+    )
+    if statistic == "mean":
+        at_steps = d.mean(axis=-3)
+    elif statistic == "nearest":
+        at_steps = d.min(axis=-3)
+    else:
+        raise ValueError(f'statistic must be "mean" or "nearest", got {statistic!r}')
+    counts = np.arange(d.shape[-1]) < ends[..., None]
+    return np.asarray(-(at_steps * counts).sum(axis=-1) / ends)
+
+
+def query_every_state(
+    models: BCQPopulation,
+    episodes: Episodes | Sequence[Episodes],
+    *,
+    key: jax.Array,
+    queries: int = 1,
+    statistic: Statistic = "mean",
+) -> FloatArray:
+    """Black-box score of every trajectory under every model; shape (models, n).
+
+    :func:`answer_distances`, then :func:`answer_score`; parameters as there.
+    """
+    distances = answer_distances(models, episodes, key=key, queries=queries)
+    lengths = np.stack([one.lengths for one in _sets(models, episodes)])
+    return answer_score(distances, lengths, statistic)
+
+
+# -- white box --------------------------------------------------------------------------
+
+
+@jax.jit
+def _reconstruction(
+    parameters: bcq.BCQParameters, observations: jax.Array, actions: jax.Array
+) -> jax.Array:
+    errors: jax.Array = jax.vmap(bcq.vae_reconstruction_error)(parameters, observations, actions)
+    return errors
+
+
+def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) -> FloatArray:
+    """White-box score: minus the reconstruction error of the model's generative part.
+
+    BCQ's VAE is trained to give back the actions of the data. Its error on a trajectory is
+    :func:`dprl.membership.bcq.vae_reconstruction_error`, averaged over the steps.
+
+    Parameters
+    ----------
+    models, episodes
+        As for :func:`answer_distances`.
+
+    Returns
+    -------
+    ndarray, shape (models, n)
+        At most 0.
+    """
+    sets = _sets(models, episodes)
+    observations = np.stack([one.observations[:, :-1] for one in sets])
+    actions = np.stack([one.actions for one in sets])
+    steps = np.stack([one.steps for one in sets])
+    count, n, t_max, d_s = observations.shape
+    errors = np.asarray(
+        _reconstruction(
+            models.parameters,
+            jnp.asarray(observations.reshape(count, n * t_max, d_s)),
+            jnp.asarray(actions.reshape(count, n * t_max, -1)),
+        ),
+        dtype=np.float64,
+    ).reshape(count, n, t_max)
+    return np.asarray(-(errors * steps).sum(axis=-1) / steps.sum(axis=-1))
+
+
+def _sets(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) -> list[Episodes]:
+    """One set of trajectories per model."""
+    check.instance("models", models, BCQPopulation)
+    if isinstance(episodes, Episodes):
+        sets = [episodes] * len(models)
+    else:
+        sets = list(episodes)
+        for one in sets:
+            check.instance("each set of episodes", one, Episodes)
+        if len(sets) != len(models):
+            raise ValueError(f"episodes must be one set per model, {len(models)}, got {len(sets)}")
+    sizes = {(len(one), one.t_max) for one in sets}
+    if len(sizes) > 1:
+        raise ValueError(f"all sets must have the same numbers n and T, got {sorted(sizes)}")
+    for one in sets:
+        for name, own, other in (
+            ("observations", models.observation_size, one.observation_size),
+            ("actions", models.action_size, one.action_size),
+        ):
+            if own != other:
+                raise ValueError(
+                    f"the models have {name} of {own} numbers, the episodes of {other}"
+                )
+    return sets

@@ -1,0 +1,111 @@
+"""Many pairs of one model, one answer: the mean logit of a bag.
+
+The thesis' collective mode asks about m = 50 trajectories at once, all of one label. Besides a
+network on whole bags (:mod:`dprl.membership.attacks.resnet`) any individual attack gives a
+collective one: average its logits over the bag. If the pairs are independent given the label
+and the logits are calibrated log odds at even classes, the *sum* of the logits is the log odds
+of the bag, so the sign of the mean is the best answer; the mean keeps the threshold 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dprl import _validation as check
+from dprl._validation import FloatArray, IntArray
+
+
+def vote(logits: ArrayLike, bags: ArrayLike) -> FloatArray:
+    """Mean logit of each bag; the order within a bag does not matter.
+
+    Parameters
+    ----------
+    logits : array_like, shape (..., n)
+        One per pair; leading axes are separate classifiers.
+    bags : array_like of int, shape (k, m)
+        Which pairs make each bag, in 0 .. n-1; k, m >= 1.
+
+    Returns
+    -------
+    ndarray, shape (..., k)
+        Positive speaks for "member".
+
+    Raises
+    ------
+    ValueError
+        If a logit is not finite, there is no bag, a bag is empty, or an index is out of range.
+
+    Examples
+    --------
+    >>> vote([3.0, -1.0, 0.5, -1.5], [[0, 1], [2, 3]]).tolist()
+    [1.0, -0.5]
+    """
+    x = check.finite_array("logits", logits)
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise ValueError(f"logits must have one entry per pair, got shape {x.shape}")
+    return np.asarray(x[..., bag_indices(bags, x.shape[-1])].mean(axis=-1))
+
+
+def bag_tensor(pairs: ArrayLike, bags: ArrayLike) -> NDArray[np.float32]:
+    """The tensors of the collective mode, 2 d_A x T x m each.
+
+    Parameters
+    ----------
+    pairs : array_like, shape (n, 2 d_A, T)
+    bags : array_like of int, shape (k, m)
+
+    Returns
+    -------
+    ndarray of float32, shape (k, 2 d_A, T, m)
+
+    Examples
+    --------
+    >>> bag_tensor(np.zeros((8, 6, 10)), [[0, 3, 5], [1, 2, 7]]).shape
+    (2, 6, 10, 3)
+    """
+    x = pair_array("pairs", pairs)
+    return np.ascontiguousarray(np.moveaxis(x[bag_indices(bags, len(x))], 1, -1))
+
+
+def bag_indices(bags: ArrayLike, pairs: int) -> IntArray:
+    """Checked indices of bags, shape (k, m), into so many pairs."""
+    try:
+        index = np.asarray(bags)
+    except ValueError as error:
+        raise ValueError(f"bags must all have one size: {error}") from None
+    if index.ndim != 2 or index.size == 0:
+        raise ValueError(
+            f"bags must be a table of indices, one bag of at least one pair a row, got shape "
+            f"{index.shape}"
+        )
+    if index.dtype.kind not in "iu":
+        raise TypeError(f"bags must hold whole numbers, got {index.dtype}")
+    if index.min() < 0 or index.max() >= pairs:
+        raise ValueError(
+            f"bags must point at pairs 0 to {pairs - 1}, got {index.min()} to {index.max()}"
+        )
+    return index.astype(np.int64)
+
+
+def pair_array(name: str, pairs: Any) -> NDArray[np.float32]:
+    """Pairs, shape (n, 2 d_A, T), as float32; refuses what cannot be pairs."""
+    try:
+        x = np.asarray(pairs)
+    except ValueError:
+        raise ValueError(
+            f"{name} must all have one shape (2 d_A, T): mixed action dimensions or lengths"
+        ) from None
+    if x.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be an array of numbers, got {x.dtype}")
+    if x.ndim != 3 or x.size == 0:
+        raise ValueError(f"{name} must have shape (n, 2 d_A, T) with n, d_A, T >= 1, got {x.shape}")
+    if x.shape[1] % 2:
+        raise ValueError(f"{name} must have 2 d_A channels, inputs above outputs, got {x.shape[1]}")
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused below
+        x = x.astype(np.float32)
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name} holds NaN or infinite values; all must be finite")
+    return x

@@ -1,0 +1,162 @@
+r"""Small networks as plain trees of arrays, and what both learners share around them.
+
+A network is a tuple of layers, a layer a pair (weight, bias). Such a tree can be stacked over
+agents (``jax.vmap``), saved and compared leaf by leaf.
+
+Every weight and every bias of a layer with m inputs is drawn from U(-1/sqrt(m), 1/sqrt(m)).
+This is the default of PyTorch's linear layer, with which the public implementations of DDPG
+and BCQ were written, so it is part of the algorithms as they are known.
+
+All arrays are float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from dprl import _validation as check
+
+Tree = TypeVar("Tree")
+
+
+class Layer(NamedTuple):
+    """An affine map x -> x W + b.
+
+    Attributes
+    ----------
+    weight : jax.Array, shape (m, n), float32
+    bias : jax.Array, shape (n,), float32
+    """
+
+    weight: jax.Array
+    bias: jax.Array
+
+
+Params = tuple[Layer, ...]
+
+
+class Batch(NamedTuple):
+    """Transitions of one mini-batch, as the update of an agent takes them.
+
+    Attributes
+    ----------
+    observations : array, shape (n, d_s)
+        s.
+    actions : array, shape (n, d_A)
+        a, in [-1, 1].
+    rewards : array, shape (n,)
+        r.
+    next_observations : array, shape (n, d_s)
+        s'.
+    terminals : array, shape (n,)
+        1 where s' is absorbing, so that its value counts as zero, else 0.
+    """
+
+    observations: jax.Array
+    actions: jax.Array
+    rewards: jax.Array
+    next_observations: jax.Array
+    terminals: jax.Array
+
+
+def mlp_init(key: jax.Array, sizes: Sequence[int]) -> Params:
+    """A multi-layer perceptron with random weights.
+
+    Parameters
+    ----------
+    key : jax.Array
+        A key of ``jax.random``.
+    sizes : sequence of int
+        Widths from the input to the output, at least two, each >= 1.
+
+    Returns
+    -------
+    tuple of Layer
+        ``len(sizes) - 1`` layers; with m inputs, weight and bias are uniform on
+        (-1/sqrt(m), 1/sqrt(m)).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If fewer than two widths are given, or a width is not a whole number >= 1.
+
+    Examples
+    --------
+    >>> net = mlp_init(jax.random.key(0), (11, 64, 3))
+    >>> [layer.weight.shape for layer in net], parameter_count(net)
+    ([(11, 64), (64, 3)], 963)
+    """
+    widths = [check.whole("each entry of sizes", width) for width in sizes]
+    if len(widths) < 2:
+        raise ValueError(f"sizes must name input and output, two widths or more, got {widths}")
+    layers = []
+    for m, n, own in zip(
+        widths[:-1], widths[1:], jax.random.split(key, len(widths) - 1), strict=True
+    ):
+        bound = 1 / math.sqrt(m)
+        # one draw for both: column m of the extended matrix is the bias
+        both = jax.random.uniform(own, (m + 1, n), jnp.float32, -bound, bound)
+        layers.append(Layer(both[:m], both[m]))
+    return tuple(layers)
+
+
+def mlp_apply(
+    params: Params, x: jax.Array, *, final: Callable[[jax.Array], jax.Array] | None = None
+) -> jax.Array:
+    """The network's output; ReLU between the layers.
+
+    Parameters
+    ----------
+    params : tuple of Layer
+    x : array, shape (..., m)
+        m is the number of inputs of the first layer.
+    final : callable, optional
+        Applied to the last layer's output, for example ``jnp.tanh``. Default: nothing.
+
+    Returns
+    -------
+    jax.Array, shape (..., n)
+
+    Examples
+    --------
+    >>> net = (Layer(jnp.ones((2, 1)), jnp.zeros(1)), Layer(jnp.full((1, 1), -2.0), jnp.ones(1)))
+    >>> mlp_apply(net, jnp.array([[1.0, 3.0], [-1.0, -3.0]])).tolist()
+    [[-7.0], [1.0]]
+    """
+    for layer in params[:-1]:
+        x = jax.nn.relu(x @ layer.weight + layer.bias)
+    x = x @ params[-1].weight + params[-1].bias
+    return x if final is None else final(x)
+
+
+def soft_update(target: Tree, online: Tree, tau: float) -> Tree:
+    """The target network, moved towards the online one: (1 - tau) target + tau online.
+
+    Parameters
+    ----------
+    target, online : tree of arrays
+        Of one structure.
+    tau : float
+        Share of the online network, in [0, 1].
+
+    Examples
+    --------
+    >>> soft_update({"w": jnp.zeros(2)}, {"w": jnp.full(2, 8.0)}, 0.25)["w"].tolist()
+    [2.0, 2.0]
+    """
+    moved: Tree = jax.tree.map(lambda old, new: (1 - tau) * old + tau * new, target, online)
+    return moved
+
+
+def parameter_count(params: Any) -> int:
+    """How many numbers a tree of arrays holds.
+
+    >>> parameter_count((Layer(jnp.ones((4, 3)), jnp.ones(3)),))
+    15
+    """
+    return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(params))

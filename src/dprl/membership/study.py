@@ -1,0 +1,515 @@
+r"""A study: the thesis's experiment for one environment and one T_max, computed once.
+
+A :class:`Cell` names everything a study depends on. :func:`run` computes it in four stages,
+
+1. *oracles*: O DDPG agents with different initial parameters and data;
+2. *inputs*: each collects two halves of M trajectories from one list of initial states;
+3. *models*: one BCQ model on each half; model 2 o + h has seen half h of oracle o;
+4. *outputs*: the greedy roll-out of each model from each initial state,
+
+and keeps each stage in a folder of its own. The folder's name is a fingerprint of the
+settings that the stage depends on and of the code of the modules that computed it, so a
+changed setting or a changed line of an algorithm computes again what depends on it, and
+nothing else. A stage that was interrupted goes on from its checkpoint. Two processes that
+ask for the same stage at the same time do not compute it twice: the second waits.
+
+The thesis trains two oracles and one model for the shadow, the same for the target. Here
+every choice of distinct oracles from one population is such an experiment, so that it can be
+repeated over *draws* of oracles (:mod:`dprl.membership.evaluation`).
+
+Sources: thesis, sections 5.5 and 5.6; figure 5.4 for the learning curves.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+
+from dprl import _validation as check
+from dprl._validation import FloatArray
+from dprl.membership import bcq, checkpoints, ddpg, environments, episodes, networks, oracles
+from dprl.membership.bcq import BCQPopulation, BCQSettings
+from dprl.membership.checkpoints import Deadline, fingerprint, locked
+from dprl.membership.ddpg import DDPGPopulation, DDPGSettings
+from dprl.membership.episodes import Episodes
+from dprl.membership.oracles import Mixture
+
+PROFILES = ("quick", "laptop", "paper")
+#: The maximum lengths of table 5.2.
+TABLE_5_2 = {"Hopper-v5": (10, 50, 100, 200, 500), "HalfCheetah-v5": (10, 30, 50, 100, 200)}
+
+#: Called with a stage's name, what is done of it and what is to be done.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything that a study depends on.
+
+    Parameters
+    ----------
+    environment : str
+        One of :data:`dprl.membership.environments.NAMES`.
+    t_max : int
+        Maximum length of an episode, in training and in all roll-outs; >= 1.
+    oracles : int
+        O, number of data oracles; >= 4, so that a draw of distinct oracles exists.
+    ddpg : DDPGSettings
+    ddpg_steps : int
+        Environment steps of each oracle, one update each after the warm-up.
+    trajectories : int
+        M, trajectories of one half; >= 2.
+    bcq : BCQSettings
+    bcq_updates : int
+        Updates of each model.
+    mixture : Mixture
+        How the oracles explore when they collect.
+    timeout_is_terminal : bool
+        Whether the learners take the end of time for an absorbing state.
+    evaluate_every : int
+        Steps between two points of a learning curve.
+    evaluation_episodes : int
+        Greedy episodes per point and oracle.
+    seed : int
+        Of everything.
+    name : str
+        What to call it; it changes no result. By default environment and T_max.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a value is malformed.
+
+    Examples
+    --------
+    >>> cell = cells("quick")[0]
+    >>> cell.name, cell.oracles, cell.trajectories
+    ('Hopper-v5-50', 6, 100)
+    """
+
+    environment: str
+    t_max: int
+    oracles: int
+    ddpg: DDPGSettings
+    ddpg_steps: int
+    trajectories: int
+    bcq: BCQSettings
+    bcq_updates: int
+    mixture: Mixture = field(default_factory=Mixture)
+    timeout_is_terminal: bool = False
+    evaluate_every: int = 5_000
+    evaluation_episodes: int = 10
+    seed: int = 5
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        environments.environment(self.environment)
+        check.whole("oracles", self.oracles, 4)
+        check.whole("trajectories", self.trajectories, 2)
+        check.whole("seed", self.seed, 0)
+        for name in ("t_max", "ddpg_steps", "bcq_updates", "evaluate_every", "evaluation_episodes"):
+            check.whole(name, getattr(self, name))
+        check.instance("ddpg", self.ddpg, DDPGSettings)
+        check.instance("bcq", self.bcq, BCQSettings)
+        check.instance("mixture", self.mixture, Mixture)
+        check.instance("timeout_is_terminal", self.timeout_is_terminal, bool)
+        if not self.name:
+            object.__setattr__(self, "name", f"{self.environment}-{self.t_max}")
+
+    @property
+    def models(self) -> int:
+        """Number of BCQ models, 2 O."""
+        return 2 * self.oracles
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What :func:`run` computed.
+
+    Attributes
+    ----------
+    cell : Cell
+    folder : Path
+        Of this study, for what others compute from it.
+    curve : DataFrame
+        Learning curves of the data oracles: ``environment, t_max, algorithm, oracle, step,
+        mean_return`` (of greedy episodes, undiscounted); the last rows, algorithm ``BCQ``,
+        have the mean return of the outputs of the two models of each oracle.
+    initial_states : ndarray, shape (M, k)
+        Physics states, shared by all oracles and halves.
+    oracles : DDPGPopulation
+        The data oracles.
+    inputs : list of list of Episodes
+        ``[oracle][half]``: what the model of this oracle and half was trained on.
+    models : BCQPopulation
+        Model 2 o + h has seen half h of oracle o.
+    outputs : list of list of Episodes
+        ``[oracle][half]``: the greedy roll-outs of that model.
+    seconds : dict
+        What each stage took, in all its pieces.
+    """
+
+    cell: Cell
+    folder: Path
+    curve: pd.DataFrame
+    initial_states: FloatArray
+    oracles: DDPGPopulation
+    inputs: list[list[Episodes]]
+    models: BCQPopulation
+    outputs: list[list[Episodes]]
+    seconds: dict[str, float]
+
+
+# -- which cells there are --------------------------------------------------------------
+
+
+def cells(profile: str) -> list[Cell]:
+    """The studies of a profile, in the order in which they are worth computing.
+
+    Parameters
+    ----------
+    profile : str
+        ``quick``: one cell, for pages (minutes on two cores). ``laptop``: six cells, an
+        hour on two cores. ``paper``: network sizes of the thesis; first two cells of 8
+        oracles at half the thesis's steps (names end in ``-reduced``), then all ten of
+        table 5.2 at one million steps and updates. They need a GPU.
+
+    Raises
+    ------
+    ValueError
+        If there is no such profile.
+
+    Examples
+    --------
+    >>> [cell.name for cell in cells("laptop")]  # doctest: +NORMALIZE_WHITESPACE
+    ['Hopper-v5-50', 'Hopper-v5-100', 'HalfCheetah-v5-50', 'Hopper-v5-10',
+     'HalfCheetah-v5-100', 'Hopper-v5-200']
+    >>> len(cells("paper"))
+    12
+    """
+    if profile == "quick":
+        return [
+            Cell(
+                "Hopper-v5",
+                50,
+                oracles=6,
+                ddpg=DDPGSettings.laptop(),
+                ddpg_steps=15_000,
+                trajectories=100,
+                bcq=BCQSettings.laptop(),
+                bcq_updates=3_000,
+            )
+        ]
+    if profile == "laptop":
+        return [
+            Cell(
+                name,
+                t_max,
+                oracles=8,
+                ddpg=DDPGSettings.laptop(),
+                ddpg_steps=30_000,
+                trajectories=200 if t_max == 200 else 400,
+                bcq=BCQSettings.laptop(),
+                bcq_updates=6_000,
+            )
+            for name, t_max in (
+                ("Hopper-v5", 50),
+                ("Hopper-v5", 100),
+                ("HalfCheetah-v5", 50),
+                ("Hopper-v5", 10),
+                ("HalfCheetah-v5", 100),
+                ("Hopper-v5", 200),
+            )
+        ]
+    if profile == "paper":
+        reduced = [
+            Cell(
+                "Hopper-v5",
+                t_max,
+                oracles=8,
+                ddpg=DDPGSettings.paper(),
+                ddpg_steps=500_000,
+                trajectories=400,
+                bcq=BCQSettings.paper(),
+                bcq_updates=300_000,
+                name=f"Hopper-v5-{t_max}-reduced",
+            )
+            for t_max in (50, 100)
+        ]
+        return reduced + [
+            Cell(
+                name,
+                t_max,
+                oracles=8,
+                ddpg=DDPGSettings.paper(),
+                ddpg_steps=1_000_000,
+                trajectories=400,
+                bcq=BCQSettings.paper(),
+                bcq_updates=1_000_000,
+            )
+            for name, lengths in TABLE_5_2.items()
+            for t_max in lengths
+        ]
+    raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+
+
+# -- computing --------------------------------------------------------------------------
+
+
+def run(
+    cell: Cell,
+    folder: str | Path = "_build/membership",
+    deadline: Deadline | None = None,
+    progress: Progress | None = None,
+) -> Study:
+    """Compute what is missing of a study, or load it.
+
+    Parameters
+    ----------
+    cell : Cell
+    folder : path
+        Where studies are kept; made if it is missing.
+    deadline : Deadline, optional
+        When to stop. What is done until then is kept.
+    progress : callable, optional
+        ``progress(stage, done, total)`` now and then, and at the end of each stage.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline has passed; call again to continue.
+    """
+    check.instance("cell", cell, Cell)
+    return _Stages(cell, Path(folder), deadline, progress).study()
+
+
+class _Stages:
+    """The stages of one cell, each in its own folder."""
+
+    def __init__(
+        self, cell: Cell, root: Path, deadline: Deadline | None, progress: Progress | None
+    ) -> None:
+        self.cell, self.root = cell, root
+        self.deadline, self.progress = deadline, progress
+        self.seconds: dict[str, float] = {}
+        # one stream per use: a longer run of one stage does not change the others
+        streams = np.random.SeedSequence(cell.seed).spawn(5)
+        self.seeds = dict(
+            zip(("states", "oracles", "inputs", "models", "outputs"), streams, strict=True)
+        )
+        c, own = cell, {"seed": cell.seed, "t_max": cell.t_max, "environment": cell.environment}
+        marks = {
+            "oracles": fingerprint(
+                *map(code_of, (networks, environments, ddpg)),
+                checkpoints.VERSION,
+                own,
+                [c.oracles, c.ddpg, c.ddpg_steps, c.timeout_is_terminal],
+                [c.evaluate_every, c.evaluation_episodes],
+            )
+        }
+        marks["inputs"] = fingerprint(
+            code_of(oracles), code_of(episodes), marks["oracles"], c.mixture, c.trajectories
+        )
+        marks["models"] = fingerprint(code_of(bcq), marks["inputs"], c.bcq, c.bcq_updates)
+        marks["outputs"] = fingerprint(code_of(oracles), marks["models"])
+        self.places = {name: root / f"{name}-{mark}" for name, mark in marks.items()}
+        self.folder = root / f"study-{cell.name}-{marks['outputs']}"
+
+    def study(self) -> Study:
+        cell, population = self.cell, self._oracles()
+        states, inputs = self._inputs(population)
+        models = self._models(inputs)
+        outputs = self._outputs(models, states)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return Study(
+            cell=cell,
+            folder=self.folder,
+            curve=_curve(cell, population, outputs),
+            initial_states=states,
+            oracles=population,
+            inputs=inputs,
+            models=models,
+            outputs=outputs,
+            seconds=dict(self.seconds),
+        )
+
+    def _oracles(self) -> DDPGPopulation:
+        cell = self.cell
+        with self._stage("oracles", cell.ddpg_steps) as (place, done):
+            path = place / "population.npz"
+            if not done:
+                ddpg.train(
+                    cell.environment,
+                    cell.ddpg,
+                    seeds=_integers(self.seeds["oracles"], cell.oracles),
+                    steps=cell.ddpg_steps,
+                    t_max=cell.t_max,
+                    evaluate_every=cell.evaluate_every,
+                    evaluation_episodes=cell.evaluation_episodes,
+                    timeout_is_terminal=cell.timeout_is_terminal,
+                    checkpoint=place / "checkpoint.npz",
+                    deadline=self.deadline,
+                    progress=self._reporter("oracles"),
+                ).save(path)
+            return DDPGPopulation.load(path)
+
+    def _inputs(self, population: DDPGPopulation) -> tuple[FloatArray, list[list[Episodes]]]:
+        cell = self.cell
+        with self._stage("inputs", 1) as (place, done):
+            path = place / "episodes.npz"
+            if not done:
+                states = environments.draw_initial_states(
+                    cell.environment,
+                    cell.trajectories,
+                    np.random.default_rng(self.seeds["states"]),
+                )
+                halves = oracles.collect_halves(
+                    population,
+                    states,
+                    cell.mixture,
+                    cell.t_max,
+                    np.random.default_rng(self.seeds["inputs"]),
+                )
+                Episodes.concatenate([half for pair in halves for half in pair]).save(path)
+            inputs = self._by_oracle(Episodes.load(path))
+        return inputs[0][0].initial_states, inputs
+
+    def _models(self, inputs: list[list[Episodes]]) -> BCQPopulation:
+        cell = self.cell
+        with self._stage("models", cell.bcq_updates) as (place, done):
+            path = place / "population.npz"
+            if not done:
+                terminal = cell.timeout_is_terminal
+                bcq.train(
+                    [
+                        half.transitions(timeout_is_terminal=terminal)
+                        for pair in inputs
+                        for half in pair
+                    ],
+                    cell.bcq,
+                    seeds=_integers(self.seeds["models"], cell.models),
+                    updates=cell.bcq_updates,
+                    checkpoint=place / "checkpoint.npz",
+                    deadline=self.deadline,
+                    progress=self._reporter("models"),
+                ).save(path)
+            return BCQPopulation.load(path)
+
+    def _outputs(self, models: BCQPopulation, states: FloatArray) -> list[list[Episodes]]:
+        cell = self.cell
+        with self._stage("outputs", 1) as (place, done):
+            path = place / "episodes.npz"
+            if not done:
+                Episodes.concatenate(
+                    oracles.query_outputs(
+                        models,
+                        states,
+                        cell.t_max,
+                        environment=cell.environment,
+                        seed=_integers(self.seeds["outputs"], 1)[0],
+                    )
+                ).save(path)
+            return self._by_oracle(Episodes.load(path))
+
+    def _by_oracle(self, all_of_them: Episodes) -> list[list[Episodes]]:
+        m = self.cell.trajectories
+        numbers = np.arange(len(all_of_them)).reshape(self.cell.oracles, 2, m)
+        return [[all_of_them.select(half) for half in pair] for pair in numbers]
+
+    @contextmanager
+    def _stage(self, name: str, total: int) -> Iterator[tuple[Path, bool]]:
+        """Folder of a stage, under its lock, and whether its result is there."""
+        place = self.places[name]
+        with locked(place):
+            clock, finished = place / "seconds.json", place / "finished"
+            before = json.loads(clock.read_text()) if clock.is_file() else 0.0
+            if finished.is_file():
+                self.seconds[name] = before
+                yield place, True
+                return
+            if self.deadline is not None:
+                self.deadline.check()
+            if self.progress is not None:
+                self.progress(name, 0, total)
+            start = time.perf_counter()
+            try:
+                yield place, False
+            finally:
+                self.seconds[name] = before + time.perf_counter() - start
+                clock.write_text(json.dumps(self.seconds[name]))
+            finished.touch()
+            (place / "checkpoint.npz").unlink(missing_ok=True)
+            if self.progress is not None:
+                self.progress(name, total, total)
+
+    def _reporter(self, name: str) -> Callable[[int, int], None] | None:
+        progress = self.progress
+        if progress is None:
+            return None
+        return lambda done, total: progress(name, done, total)
+
+
+def code_of(module: ModuleType) -> str:
+    """What a module computes: its source without comments, docstrings and layout.
+
+    For fingerprints: a sentence that is put better must not compute everything again.
+
+    Parameters
+    ----------
+    module : module
+        With a source file.
+    """
+    if module.__file__ is None:
+        raise TypeError(f"a module with a source file is needed, got {module!r}")
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                first.value.value = None
+    return f"{module.__name__}\n{ast.dump(tree)}"
+
+
+def _integers(stream: np.random.SeedSequence, count: int) -> list[int]:
+    return [int(x) for x in stream.generate_state(count)]
+
+
+def _curve(cell: Cell, population: DDPGPopulation, outputs: list[list[Episodes]]) -> pd.DataFrame:
+    mean = population.returns.mean(axis=2)
+    rows = [
+        {"algorithm": "DDPG", "oracle": o, "step": int(step), "mean_return": float(mean[o, i])}
+        for o in range(cell.oracles)
+        for i, step in enumerate(population.steps)
+    ]
+    rows += [
+        {
+            "algorithm": "BCQ",
+            "oracle": o,
+            "step": cell.bcq_updates,
+            "mean_return": float(np.mean([half.returns.mean() for half in pair])),
+        }
+        for o, pair in enumerate(outputs)
+    ]
+    frame = pd.DataFrame(rows)
+    frame.insert(0, "environment", cell.environment)
+    frame.insert(1, "t_max", cell.t_max)
+    return frame
+
+
+def as_parameters(cell: Cell) -> dict[str, object]:
+    """A cell as nested dicts of numbers and texts, for a record's provenance."""
+    return dataclasses.asdict(cell)

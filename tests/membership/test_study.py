@@ -1,0 +1,212 @@
+"""Studies: computed once, continued after an interruption, keyed by settings and code."""
+
+import dataclasses
+import math
+import types
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dprl.membership import study
+from dprl.membership.bcq import BCQSettings
+from dprl.membership.checkpoints import Deadline, OutOfTime
+from dprl.membership.ddpg import DDPGSettings
+from dprl.membership.oracles import Mixture
+
+
+def arrays(done):
+    """All numbers of a study that training decides."""
+    outputs = [half.actions for pair in done.outputs for half in pair]
+    inputs = [half.actions for pair in done.inputs for half in pair]
+    critics = [np.asarray(layer.weight) for layer in done.models.parameters.critics]
+    return [*inputs, *outputs, *critics, done.oracles.returns]
+
+
+def assert_same(one, two):
+    for a, b in zip(arrays(one), arrays(two), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_study_has_the_sizes_of_its_cell(tiny_study, tiny_cell):
+    assert tiny_study.cell is tiny_cell
+    assert tiny_study.initial_states.shape == (10, 12)
+    assert [len(pair) for pair in tiny_study.inputs] == [2] * 4
+    assert [len(pair) for pair in tiny_study.outputs] == [2] * 4
+    assert {half.t_max for pair in tiny_study.inputs for half in pair} == {6}
+    assert len(tiny_study.models) == tiny_cell.models == 8
+    assert set(tiny_study.seconds) == {"oracles", "inputs", "models", "outputs"}
+
+
+def test_the_learning_curve_has_both_algorithms(tiny_study):
+    curve = tiny_study.curve
+    assert list(curve) == ["environment", "t_max", "algorithm", "oracle", "step", "mean_return"]
+    assert list(curve[curve.algorithm == "DDPG"].step.unique()) == [0, 100, 150]
+    last = curve[curve.algorithm == "BCQ"]
+    assert list(last.step.unique()) == [20]
+    for row in last.itertuples():
+        pair = tiny_study.outputs[row.oracle]
+        assert math.isclose(row.mean_return, np.mean([half.returns for half in pair]))
+
+
+def test_what_was_computed_is_loaded_not_computed(tiny_cell, tiny_folder, tiny_study, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(study.ddpg, "train", refuse)
+    monkeypatch.setattr(study.bcq, "train", refuse)
+    calls = []
+    again = study.run(tiny_cell, tiny_folder, progress=lambda *args: calls.append(args))
+    assert_same(again, tiny_study)
+    assert calls == []
+    assert again.seconds == tiny_study.seconds
+
+
+def test_after_the_deadline_nothing_is_begun(tiny_cell, tmp_path):
+    deadline = Deadline(1e-9)
+    with pytest.raises(OutOfTime):
+        study.run(tiny_cell, tmp_path, deadline)
+    assert not list(tmp_path.glob("*/finished"))
+
+
+def test_training_stopped_in_the_middle_continues_to_the_same_result(
+    tiny_cell, tiny_study, tmp_path, monkeypatch
+):
+    class Late(Deadline):
+        """Passes in the middle of the first training, after its first chunk."""
+
+        def __init__(self):
+            super().__init__(1)
+
+        @property
+        def remaining(self):
+            return 1 if not reached else -1
+
+    reached = []
+
+    def note(stage, done, total):
+        if 0 < done < total:
+            reached.append(stage)
+
+    with pytest.raises(OutOfTime):
+        study.run(tiny_cell, tmp_path, Late(), note)
+    assert reached == ["oracles"]
+    assert list(tmp_path.glob("oracles-*/checkpoint.npz"))
+    assert not list(tmp_path.glob("oracles-*/finished"))
+    done = study.run(tiny_cell, tmp_path)
+    assert_same(done, tiny_study)
+    assert not list(tmp_path.glob("*/checkpoint.npz"))
+
+
+def test_a_changed_setting_computes_only_what_depends_on_it(tiny_cell, tiny_folder, tiny_study):
+    before = {path.name for path in tiny_folder.iterdir()}
+    longer = dataclasses.replace(tiny_cell, bcq_updates=25)
+    done = study.run(longer, tiny_folder)
+    new = sorted(p.name.split("-")[0] for p in tiny_folder.iterdir() if p.name not in before)
+    assert new == ["models", "outputs", "study"]
+    assert done.models.updates == 25
+    np.testing.assert_array_equal(done.inputs[1][0].actions, tiny_study.inputs[1][0].actions)
+
+
+def test_the_name_of_a_cell_changes_no_result(tiny_cell, tiny_folder, tiny_study):
+    renamed = study.run(dataclasses.replace(tiny_cell, name="other"), tiny_folder)
+    assert_same(renamed, tiny_study)
+    assert renamed.folder != tiny_study.folder
+
+
+def test_two_at_the_same_time_do_not_compute_the_same_thing(tiny_cell, tmp_path, monkeypatch):
+    trainings, train = [], study.ddpg.train
+
+    def counted(*args, **kwargs):
+        trainings.append(args)
+        return train(*args, **kwargs)
+
+    monkeypatch.setattr(study.ddpg, "train", counted)
+    with ThreadPoolExecutor(2) as both:
+        one, two = both.map(lambda folder: study.run(tiny_cell, folder), [tmp_path] * 2)
+    assert len(trainings) == 1
+    assert_same(one, two)
+
+
+# -- fingerprints of code ---------------------------------------------------------------
+
+
+def module(folder: Path, source: str) -> types.ModuleType:
+    folder.mkdir(exist_ok=True)
+    made = types.ModuleType("made")
+    made.__file__ = str(folder / "made.py")
+    Path(made.__file__).write_text(source)
+    return made
+
+
+def test_docstrings_comments_and_layout_are_no_code(tmp_path):
+    plain = 'def f(x):\n    """Say it."""\n    return x + 1\n'
+    same = '"""A module."""\n\n\ndef f(x):  # why\n    """Say it better."""\n    return (x + 1)\n'
+    other = 'def f(x):\n    """Say it."""\n    return x + 2\n'
+    one, two, three = (
+        study.code_of(module(tmp_path, source))
+        for source in ('"""Old."""\n' + plain, same, '"""Old."""\n' + other)
+    )
+    assert one == two
+    assert one != three
+
+
+def test_a_module_without_a_file_has_no_code():
+    with pytest.raises(TypeError, match="a module with a source file is needed"):
+        study.code_of(types.ModuleType("nowhere"))
+
+
+# -- cells ------------------------------------------------------------------------------
+
+
+def test_the_paper_profile_holds_all_of_table_5_2_at_the_stated_steps():
+    cells = study.cells("paper")
+    full = [cell for cell in cells if not cell.name.endswith("-reduced")]
+    assert {(c.environment, c.t_max) for c in full} == {
+        *(("Hopper-v5", t) for t in (10, 50, 100, 200, 500)),
+        *(("HalfCheetah-v5", t) for t in (10, 30, 50, 100, 200)),
+    }
+    assert {(c.ddpg_steps, c.bcq_updates, c.evaluate_every) for c in full} == {
+        (1_000_000, 1_000_000, 5_000)
+    }
+    assert {c.ddpg for c in cells} == {DDPGSettings.paper()}
+    assert {c.bcq for c in cells} == {BCQSettings.paper()}
+    reduced = {(c.t_max, c.oracles, c.ddpg_steps, c.bcq_updates) for c in cells if c not in full}
+    assert reduced == {(50, 8, 500_000, 300_000), (100, 8, 500_000, 300_000)}
+
+
+def test_names_of_cells_are_distinct_in_every_profile():
+    for profile in study.PROFILES:
+        names = [cell.name for cell in study.cells(profile)]
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"environment": "Ant-v5"}, ValueError, "unknown environment 'Ant-v5'"),
+        ({"t_max": 0}, ValueError, "t_max must be at least 1"),
+        ({"oracles": 3}, ValueError, "oracles must be at least 4"),
+        ({"trajectories": 1}, ValueError, "trajectories must be at least 2"),
+        ({"ddpg_steps": 0}, ValueError, "ddpg_steps must be at least 1"),
+        ({"bcq_updates": 2.5}, TypeError, "bcq_updates must be an integer"),
+        ({"ddpg": BCQSettings()}, TypeError, "ddpg must be a DDPGSettings"),
+        ({"bcq": None}, TypeError, "bcq must be a BCQSettings"),
+        ({"mixture": (0.3, 0.3)}, TypeError, "mixture must be a Mixture"),
+        ({"timeout_is_terminal": 1}, TypeError, "timeout_is_terminal must be a bool"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"evaluation_episodes": 0}, ValueError, "evaluation_episodes must be at least 1"),
+    ],
+)
+def test_a_malformed_cell_is_refused(tiny_cell, changes, error, message):
+    with pytest.raises(error, match=message):
+        dataclasses.replace(tiny_cell, **changes)
+
+
+def test_only_known_profiles_and_cells():
+    with pytest.raises(ValueError, match="profile must be one of quick, laptop, paper"):
+        study.cells("huge")
+    with pytest.raises(TypeError, match="cell must be a Cell"):
+        study.run("Hopper-v5-50")
+    assert study.cells("quick")[0].mixture == Mixture(0.3, 0.3)
