@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shutil
 import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -99,11 +100,15 @@ def test_training_stopped_in_the_middle_continues_to_the_same_result(
     assert not list(tmp_path.glob("*/checkpoint.npz"))
 
 
-def test_a_changed_setting_computes_only_what_depends_on_it(tiny_cell, tiny_folder, tiny_study):
-    before = {path.name for path in tiny_folder.iterdir()}
-    longer = dataclasses.replace(tiny_cell, bcq_updates=25)
-    done = study.run(longer, tiny_folder)
-    new = sorted(p.name.split("-")[0] for p in tiny_folder.iterdir() if p.name not in before)
+def test_a_changed_setting_computes_only_what_depends_on_it(
+    tiny_cell, tiny_folder, tiny_study, tmp_path
+):
+    for place in study._Stages(tiny_cell, tiny_folder, None, None).places.values():
+        shutil.copytree(place, tmp_path / place.name)
+    before = {path.name for path in tmp_path.iterdir()}
+    assert {name.split("-")[0] for name in before} == {"oracles", "inputs", "models", "outputs"}
+    done = study.run(dataclasses.replace(tiny_cell, bcq_updates=25), tmp_path)
+    new = sorted(p.name.split("-")[0] for p in tmp_path.iterdir() if p.name not in before)
     assert new == ["models", "outputs", "study"]
     assert done.models.updates == 25
     np.testing.assert_array_equal(done.inputs[1][0].actions, tiny_study.inputs[1][0].actions)

@@ -25,6 +25,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,10 @@ from dprl.membership.oracles import Mixture
 PROFILES = ("quick", "laptop", "paper")
 #: The maximum lengths of table 5.2.
 TABLE_5_2 = {"Hopper-v5": (10, 50, 100, 200, 500), "HalfCheetah-v5": (10, 30, 50, 100, 200)}
+
+# CPython 3.11 counts the depth of a tree in one place for all threads: two that parse at the
+# same time may end with "SystemError: AST constructor recursion depth mismatch"
+_PARSING = threading.Lock()
 
 #: Called with a stage's name, what is done of it and what is to be done.
 Progress = Callable[[str, int, int], None]
@@ -472,10 +477,17 @@ def code_of(module: ModuleType) -> str:
     ----------
     module : module
         With a source file.
+
+    Raises
+    ------
+    TypeError
+        If the module has none.
     """
-    if module.__file__ is None:
+    path = getattr(module, "__file__", None)
+    if path is None:
         raise TypeError(f"a module with a source file is needed, got {module!r}")
-    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    with _PARSING:
+        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
             first = node.body[0]
