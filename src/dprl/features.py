@@ -7,6 +7,8 @@ and that of the pseudo-inverse of Gamma^{1/2} Phi (DP-LSW), Gamma = diag(w).
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -79,7 +81,13 @@ def operator_norm(features: ArrayLike) -> float:
     >>> round(operator_norm(aggregation(40)), 6)
     1.414214
     """
-    return float(np.linalg.norm(feature_matrix(features), 2))
+    phi = feature_matrix(features)
+    return _norm(phi.tobytes(), phi.shape)
+
+
+@lru_cache(maxsize=64)  # asked for again and again by every bound on DP-LSL
+def _norm(entries: bytes, shape: tuple[int, ...]) -> float:
+    return float(np.linalg.norm(np.frombuffer(entries).reshape(shape), 2))
 
 
 def weighted_pseudo_inverse(

@@ -72,6 +72,28 @@ def test_psi_of_expected_counts_equals_brute_force(signature, c, beta, q):
     assert terms[int(k)] == pytest.approx(best, rel=1e-12)
 
 
+@given(signatures(real=True), st.lists(coefficients, min_size=1, max_size=4), betas)
+def test_several_coefficients_are_as_one_by_one(signature, several, beta):
+    v, rho, m = signature
+    psi, k = lsl_smooth_bound(v, rho, m, several, beta)
+    assert psi.shape == k.shape == (len(several),)
+    one_by_one = [lsl_smooth_bound(v, rho, m, c, beta) for c in several]
+    np.testing.assert_allclose(psi, [float(one[0]) for one in one_by_one], rtol=1e-13)
+    np.testing.assert_array_equal(k, [float(one[1]) for one in one_by_one])
+
+
+def test_several_ridges_broadcast_against_the_counts():
+    v, phi, rho = [[9, 3, 0], [4, 4, 8]], np.eye(3), np.ones(3)
+    kwargs = {"f_max": 1.0, "epsilon": 0.5, "delta": 0.01}
+    both = dp_lsl_diagnostics(v, 10, phi, rho, [[5.0], [7.0], [90.0]], **kwargs)
+    assert both.sigma.shape == (3, 2)
+    for i, ridge in enumerate((5.0, 7.0, 90.0)):
+        one = dp_lsl_diagnostics(v, 10, phi, rho, ridge, **kwargs)
+        np.testing.assert_allclose(both.sigma[i], one.sigma, rtol=1e-13)
+    with pytest.raises(ValueError, match="ridge must exceed"):
+        dp_lsl_diagnostics(v, 10, phi, rho, [5.0, 0.5], **kwargs)
+
+
 @given(seeds, coefficients, betas)
 def test_psi_on_leading_axes_is_a_loop(seed, c, beta):
     rng = np.random.default_rng(seed)

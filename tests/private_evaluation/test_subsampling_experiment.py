@@ -8,17 +8,14 @@ import pytest
 
 from dprl.evaluation import lsl, lsw, rmse
 from dprl.mdp import Chain
-from dprl.privacy import Guarantee, gaussian_delta, subsampling
+from dprl.privacy import gaussian_delta, subsampling
 from dprl.private_evaluation import (
-    NEIGHBOURS,
-    average_diagnostics,
     average_then_perturb_diagnostics,
     base_promise,
     dp_lsl,
     dp_lsw,
     equivalent_epsilon,
     subsample_and_average_diagnostics,
-    subsample_estimates,
 )
 from dprl.private_evaluation.chain_experiment import chain_features
 from dprl.private_evaluation.subsampling_experiment import (
@@ -33,7 +30,7 @@ from dprl.private_evaluation.subsampling_experiment import (
     subsampling_trial,
     summarise,
 )
-from dprl.trajectories import VisitStatistics, chain_first_visit_returns
+from dprl.trajectories import chain_first_visit_returns
 
 CHAIN = {"n_states": 6}
 BASES = (("DP-LSW", ""), ("DP-LSL", "schedule"), ("DP-LSL", "tuned"))
@@ -362,22 +359,3 @@ def test_the_printed_sizes_get_the_printed_guarantee():
     base = base_promise(1.0, 1e-3, 300, s.subsamples, s.size, accounting="printed")
     assert (s.base_epsilon, s.base_delta) == (base.epsilon, base.delta)
     assert abs(s.subsamples * s.size**2 / 300**2 - 1) < 0.1
-
-
-# -- averages of counted sub-samples ------------------------------------------------------
-
-
-def test_counted_sub_samples_are_checked():
-    counted = VisitStatistics([[2, 1], [2, 2]], [[0.5, 1.0], [0.5, 0.5]], 2, bounds=(0, 1))
-    base, phi = Guarantee(1.0, 0.01, NEIGHBOURS), np.eye(2)
-    one_row = VisitStatistics([2, 1], [0.5, 1.0], 2, bounds=(0, 1))
-    with pytest.raises(ValueError, match="one row for each sub-sample"):
-        average_diagnostics(one_row, phi, [1, 1], base=base, f_max=1.0)
-    with pytest.raises(ValueError, match="one row for each sub-sample"):
-        subsample_estimates(one_row, phi, [1, 1])
-    with pytest.raises(ValueError, match="not inside"):
-        average_diagnostics(counted, phi, [1, 1], base=base, f_max=0.5)
-    with pytest.raises(TypeError, match="base must be a Guarantee"):
-        average_diagnostics(counted, phi, [1, 1], base=(1.0, 0.01), f_max=1.0)
-    with pytest.raises(TypeError, match="statistics must be a VisitStatistics"):
-        subsample_estimates([[1, 2]], phi, [1, 1])

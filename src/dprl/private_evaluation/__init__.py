@@ -32,12 +32,11 @@ from dprl.private_evaluation.global_sensitivity import (
     lsw_global_sensitivity,
 )
 from dprl.private_evaluation.subsample_and_average import (
+    CountedSubsamples,
     SubsampleDiagnostics,
-    average_diagnostics,
     base_promise,
     subsample_and_average,
     subsample_and_average_diagnostics,
-    subsample_estimates,
 )
 from dprl.private_evaluation.subsamples import draw_subsamples, subsample_statistics
 from dprl.private_evaluation.subsampling_rule import (
@@ -59,6 +58,7 @@ from dprl.private_evaluation.subsampling_rule import (
 __all__ = [
     "NEIGHBOURS",
     "AverageDiagnostics",
+    "CountedSubsamples",
     "LSLDiagnostics",
     "LSWDiagnostics",
     "NoCandidateError",
@@ -68,7 +68,6 @@ __all__ = [
     "PrivateEstimate",
     "SubsampleDiagnostics",
     "SubsamplingChoice",
-    "average_diagnostics",
     "average_then_perturb",
     "average_then_perturb_diagnostics",
     "base_promise",
@@ -96,7 +95,6 @@ __all__ = [
     "return_spread",
     "subsample_and_average",
     "subsample_and_average_diagnostics",
-    "subsample_estimates",
     "subsample_statistics",
     "subsampling_candidates",
 ]

@@ -55,7 +55,7 @@ def lsl_local_bound(
     counts: ArrayLike,
     weights: ArrayLike,
     n_trajectories: int,
-    coefficient: float,
+    coefficient: ArrayLike,
     distance: ArrayLike = 0,
     *,
     step_ratio: float = 1.0,
@@ -70,10 +70,10 @@ def lsl_local_bound(
         rho in [0, 1].
     n_trajectories : int
         m.
-    coefficient : float
-        c = ||Phi|| ||rho||_inf / sqrt(2 lambda), > 0.
+    coefficient : array_like, shape (...)
+        c = ||Phi|| ||rho||_inf / sqrt(2 lambda), > 0; broadcast against the leading axes.
     distance : array_like, shape (...)
-        k >= 0, broadcast against the leading axes.
+        k >= 0, broadcast against them too.
     step_ratio : float
         q = D / F in [1, 2]; 1 for returns in [0, F].
 
@@ -95,7 +95,7 @@ def lsl_smooth_bound(
     counts: ArrayLike,
     weights: ArrayLike,
     n_trajectories: int,
-    coefficient: float,
+    coefficient: ArrayLike,
     beta: float,
     *,
     step_ratio: float = 1.0,
@@ -119,6 +119,8 @@ def lsl_smooth_bound(
     """
     v, rho, m, c, q = _bound_arguments(counts, weights, n_trajectories, coefficient, step_ratio)
     b = check.positive("beta", beta)
+    v = np.broadcast_to(v, (*np.broadcast_shapes(v.shape[:-1], c.shape), v.shape[-1]))
+    c = c[..., None]
     # pieces of A + B k, sorted by their right end m - v_s
     order = np.argsort(-v, axis=-1, kind="stable")
     sorted_v = np.take_along_axis(v, order, axis=-1)
@@ -240,7 +242,7 @@ def dp_lsl_diagnostics(
     n_trajectories: int,
     features: ArrayLike,
     weights: ArrayLike,
-    ridge: float,
+    ridge: ArrayLike,
     *,
     f_max: float,
     epsilon: float,
@@ -253,20 +255,25 @@ def dp_lsl_diagnostics(
     Its values depend on the counts, which are data: they must not be published
     beside a release. With expected counts in their place it is a planning tool.
 
-    Parameters and errors as :func:`dp_lsl`; ``counts`` has shape (..., N).
+    Parameters and errors as :func:`dp_lsl`; ``counts`` has shape (..., N). Several ridges
+    broadcast against the leading axes.
     """
     low, high = public_range(f_max, f_min)
     v = check.count_array("counts", counts)
     phi = feature_matrix(features, v.shape[-1])
     rho = regression_weights(weights, v.shape[-1])
     step, size = return_spread(low, high)
-    factor = lsl_step_factor(phi, rho, ridge, size=size, improved=improved)
+    ridges = np.asarray(ridge)
+    factor = np.reshape(
+        [lsl_step_factor(phi, rho, lam, size=size, improved=improved) for lam in ridges.flat],
+        ridges.shape,
+    )
     constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
     psi, distance = lsl_smooth_bound(
         v,
         rho,
         n_trajectories,
-        lsl_coefficient(phi, rho, ridge),
+        np.reshape([lsl_coefficient(phi, rho, lam) for lam in ridges.flat], ridges.shape),
         constants.beta,
         step_ratio=step / size,
     )
@@ -366,15 +373,17 @@ def _bound_arguments(
     counts: ArrayLike,
     weights: ArrayLike,
     n_trajectories: int,
-    coefficient: float,
+    coefficient: ArrayLike,
     step_ratio: float,
-) -> tuple[FloatArray, FloatArray, float, float, float]:
+) -> tuple[FloatArray, FloatArray, float, FloatArray, float]:
     v = check.count_array("counts", counts)
     rho = regression_weights(weights, v.shape[-1])
     m = check.whole("n_trajectories", n_trajectories)
     if (v > m).any():
         raise ValueError(f"counts must not exceed the {m} trajectories, got {v.max():g}")
-    c = check.positive("coefficient", coefficient)
+    c = check.finite_array("coefficient", coefficient)
+    if (c <= 0).any():
+        raise ValueError(f"coefficient must be positive, got {c.min()}")
     q = check.real("step_ratio", step_ratio)
     if not 1 <= q <= 2:
         raise ValueError(f"step_ratio must lie in [1, 2], got {step_ratio!r}")

@@ -80,6 +80,8 @@ ACCOUNTINGS: tuple[Accounting, ...] = ("printed", "closed-form", "optimal")
 
 _TABLE = 256  # largest k for which psi is read from a table over all counts
 
+Kept = dict[tuple[str, int], FloatArray]
+
 
 # -- the base mechanism -------------------------------------------------------------------
 
@@ -217,17 +219,22 @@ class BaseMechanism:
         )
         return np.concatenate([lsl(part, self.phi, self.weights, self.ridge) for part in parts])
 
-    def noise(self, counts: IntArray, promise: Guarantee) -> FloatArray:
-        """sigma of DP-LSW or DP-LSL for each row of counts; shape (rows,)."""
+    def noise(self, counts: IntArray, promise: Guarantee, kept: Kept | None = None) -> FloatArray:
+        """sigma of DP-LSW or DP-LSL for each row of counts; shape (rows,).
+
+        ``kept`` carries what does not depend on promise, features or ridge from one call to the
+        next; only for the same counts and weights.
+        """
+        kept = {} if kept is None else kept
         tabled = self.size <= _TABLE
         width = self.size + 1 if tabled else 8 * counts.shape[1] ** 2
         at_once = max(CELLS // max(width, counts.shape[1]), 1)
-        parts = (counts[i : i + at_once] for i in range(0, len(counts), at_once))
+        parts = {i: counts[i : i + at_once] for i in range(0, len(counts), at_once)}
         if not tabled:
-            return np.concatenate([self._formula(part, promise)[0] for part in parts])
+            return np.concatenate([self._formula(part, promise)[0] for part in parts.values()])
         # sigma is a public constant times sqrt(psi)
         sigma, psi, beta = self._formula(np.zeros((1, counts.shape[1]), np.int64), promise)
-        found = np.concatenate([self._psi(part, beta) for part in parts])
+        found = np.concatenate([self._psi(part, beta, i, kept) for i, part in parts.items()])
         out: FloatArray = sigma / np.sqrt(psi) * np.sqrt(found)
         return out
 
@@ -276,7 +283,7 @@ class BaseMechanism:
         )
         return noise.sigma, noise.psi, noise.beta
 
-    def _psi(self, counts: IntArray, beta: float) -> FloatArray:
+    def _psi(self, counts: IntArray, beta: float, part: int, kept: Kept) -> FloatArray:
         """psi of each row of counts, by the maximum over every distance.
 
         phi(v, j) is a sum over states of a function of v_s and j alone (for DP-LSL, under the
@@ -284,22 +291,25 @@ class BaseMechanism:
         and one matrix product gives phi for all rows and all j.
         """
         each = self.size + 1
-        place = counts + each * np.arange(len(counts))[:, None]
-        spread = np.broadcast_to(self.weights, counts.shape)
-        cells = len(counts) * each
-        total = np.bincount(place.ravel(), weights=spread.ravel(), minlength=cells)
-        weight = np.asarray(total, dtype=np.float64).reshape(-1, each)
         count = np.arange(float(each))[:, None]
+        if ("weight", part) not in kept:
+            place = counts + each * np.arange(len(counts))[:, None]
+            spread = np.broadcast_to(self.weights, counts.shape)
+            cells = len(counts) * each
+            total = np.bincount(place.ravel(), weights=spread.ravel(), minlength=cells)
+            kept["weight", part] = np.asarray(total, dtype=np.float64).reshape(-1, each)
+        weight = kept["weight", part]
         if self.ridge is None:
             j = np.arange(float(self.size))
             terms = weight @ (np.exp(-beta * j) / np.maximum(count - j, 1) ** 2)
         else:
             j = np.arange(float(each))
             step, size = return_spread(self.low, self.high)
-            level = weight @ np.minimum(count + j, self.size)
+            if ("level", part) not in kept:
+                kept["level", part] = np.sqrt(weight @ np.minimum(count + j, self.size))
             c = lsl_coefficient(self.phi, self.weights, self.ridge)
             fixed = step / size * np.linalg.norm(self.weights)
-            terms = np.exp(-beta * j) * (c * np.sqrt(level) + fixed) ** 2
+            terms = np.exp(-beta * j) * (c * kept["level", part] + fixed) ** 2
         out: FloatArray = terms.max(axis=1)
         return out
 
@@ -403,124 +413,87 @@ def subsample_and_average_diagnostics(
     return SubsampleDiagnostics(promise, *arrays)
 
 
-def subsample_estimates(
-    statistics: VisitStatistics,
-    features: ArrayLike,
-    weights: ArrayLike,
-    *,
-    ridge: float | None = None,
-    allow_rank_deficient: bool = False,
-) -> FloatArray:
-    """LSW or LSL on every sub-sample, without noise. *Not private.*
-
-    As :func:`~dprl.evaluation.lsw` and :func:`~dprl.evaluation.lsl`, with memory and time for
-    a million sub-samples: no equations are solved where states share parameters.
-
-    Parameters
-    ----------
-    statistics : VisitStatistics
-        Arrays of shape (m, N).
-    features, weights, ridge, allow_rank_deficient
-        As in :func:`average_then_perturb`.
-
-    Returns
-    -------
-    ndarray, shape (m, d)
-
-    Examples
-    --------
-    >>> from dprl.features import tabular
-    >>> counted = VisitStatistics([[2, 1], [2, 2]], [[0.5, 1.0], [0.5, 0.5]], 2)
-    >>> subsample_estimates(counted, tabular(2), [1, 1], ridge=4.0).round(3).tolist()
-    [[0.25, 0.333], [0.25, 0.25]]
-    """
-    check.instance("statistics", statistics, VisitStatistics)
-    mechanism = BaseMechanism(
-        statistics.n_states,
-        statistics.n_trajectories,
-        features,
-        weights,
-        ridge,
-        0.0,
-        1.0,
-        allow_rank_deficient=allow_rank_deficient,
-    )
-    if statistics.counts.ndim != 2:
-        raise ValueError(
-            f"statistics must have one row for each sub-sample, got {statistics.counts.shape}"
-        )
-    return mechanism.estimates(statistics)
-
-
-def average_diagnostics(
-    statistics: VisitStatistics,
-    features: ArrayLike,
-    weights: ArrayLike,
-    *,
-    base: Guarantee,
-    f_max: float,
-    ridge: float | None = None,
-    f_min: float = 0.0,
-    improved: bool = False,
-    allow_rank_deficient: bool = False,
-) -> SubsampleDiagnostics:
-    """The average and its noise for sub-samples that are already counted. *Not private.*
+class CountedSubsamples:
+    """Averages over sub-samples that are already counted, and their noise. *Not private.*
 
     What :func:`subsample_and_average_diagnostics` does after drawing and counting. One drawing
-    then serves several base mechanisms, as in an experiment that compares them.
+    then serves several base mechanisms, as in an experiment that compares them; what they have
+    in common is computed once.
 
     Parameters
     ----------
     statistics : VisitStatistics
         Arrays of shape (m, N), one row for each sub-sample: :func:`subsample_statistics`.
-    base : Guarantee
-        What each base run promises: :func:`base_promise`.
-    features, weights, f_max, ridge, f_min, improved, allow_rank_deficient
+    weights, f_max, f_min
         As in :func:`subsample_and_average`.
 
     Raises
     ------
     ValueError
-        If an argument is outside its range, the base promises for other neighbours, or the
-        returns were not clipped to a range inside [f_min, f_max].
+        If an argument is outside its range, or the returns were not clipped to a range inside
+        [f_min, f_max].
 
     Examples
     --------
     >>> from dprl.features import tabular
     >>> counted = VisitStatistics([[2, 1], [2, 2]], [[0.5, 1.0], [0.5, 0.5]], 2, bounds=(0, 1))
-    >>> base = base_promise(1.0, 0.01, n=20, m=2, k=2)
-    >>> average_diagnostics(counted, tabular(2), [1, 1], base=base, f_max=1).mean.tolist()
+    >>> pair = CountedSubsamples(counted, [1, 1], f_max=1)
+    >>> pair.mean(tabular(2)).tolist()
     [0.5, 0.75]
     """
-    check.instance("statistics", statistics, VisitStatistics)
-    check.instance("base", base, Guarantee)
-    if base.neighbours != NEIGHBOURS:
-        raise ValueError(f"base must promise for {NEIGHBOURS!r}, got {base.neighbours!r}")
-    mechanism = BaseMechanism(
-        statistics.n_states,
-        statistics.n_trajectories,
-        features,
-        weights,
-        ridge,
-        f_min,
-        f_max,
-        improved=improved,
-        allow_rank_deficient=allow_rank_deficient,
-    )
-    counted = clipped_statistics(statistics, mechanism.low, mechanism.high)
-    if counted.counts.ndim != 2:
-        raise ValueError(
-            f"statistics must have one row for each sub-sample, got shape {counted.counts.shape}"
+
+    def __init__(
+        self, statistics: VisitStatistics, weights: ArrayLike, *, f_max: float, f_min: float = 0.0
+    ) -> None:
+        check.instance("statistics", statistics, VisitStatistics)
+        self.low, self.high = public_range(f_max, f_min)
+        self.weights = weights
+        self.statistics = clipped_statistics(statistics, self.low, self.high)
+        if self.statistics.counts.ndim != 2:
+            raise ValueError(
+                "statistics must have one row for each sub-sample, "
+                f"got shape {self.statistics.counts.shape}"
+            )
+        self._kept: Kept = {}
+        self._means: dict[tuple[bytes, float | None], FloatArray] = {}
+
+    def mean(self, features: ArrayLike, *, ridge: float | None = None) -> FloatArray:
+        """(1/m) sum_i theta_i of LSW, or of LSL with this ridge; shape (d,)."""
+        mechanism = self.mechanism(features, ridge)
+        key = (mechanism.phi.tobytes(), mechanism.ridge)
+        if key not in self._means:
+            self._means[key] = mechanism.estimates(self.statistics).sum(axis=0) / len(
+                self.statistics.counts
+            )
+        return self._means[key]
+
+    def noise(self, features: ArrayLike, base: Guarantee, *, ridge: float | None = None) -> float:
+        """s of equation (1) where each base run promises ``base``: :func:`base_promise`.
+
+        Raises
+        ------
+        ValueError
+            If the base promises for other neighbours.
+        """
+        check.instance("base", base, Guarantee)
+        if base.neighbours != NEIGHBOURS:
+            raise ValueError(f"base must promise for {NEIGHBOURS!r}, got {base.neighbours!r}")
+        counts = self.statistics.counts
+        sigma = self.mechanism(features, ridge).noise(counts, base, self._kept)
+        return float(np.sqrt((sigma**2).sum()) / len(counts))  # (1)
+
+    def mechanism(self, features: ArrayLike, ridge: float | None) -> BaseMechanism:
+        """The base mechanism with these features and ridge on one of the sub-samples."""
+        counted = self.statistics
+        return BaseMechanism(
+            counted.n_states,
+            counted.n_trajectories,
+            features,
+            self.weights,
+            ridge,
+            self.low,
+            self.high,
         )
-    m = len(counted.counts)
-    sigma = mechanism.noise(counted.counts, base)
-    return SubsampleDiagnostics(
-        base,
-        mechanism.estimates(counted).sum(axis=0) / m,
-        sigma,
-        np.asarray(np.sqrt((sigma**2).sum()) / m),  # (1)
-        (counted.counts == 0).mean(axis=0),
-    )
 
 
 def _accumulate(total: FloatArray, values: FloatArray, begin: int, m: int) -> None:

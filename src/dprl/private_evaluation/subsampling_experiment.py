@@ -56,10 +56,8 @@ from dprl.private_evaluation.dp_lsl import dp_lsl
 from dprl.private_evaluation.dp_lsw import dp_lsw
 from dprl.private_evaluation.subsample_and_average import (
     Accounting,
-    BaseMechanism,
-    average_diagnostics,
+    CountedSubsamples,
     base_promise,
-    subsample_estimates,
 )
 from dprl.private_evaluation.subsamples import SubsampleTable, draw_subsamples
 from dprl.private_evaluation.subsampling_rule import (
@@ -557,7 +555,8 @@ def _one_batch(
     table: SubsampleTable | None = None
     for (_, design, m, k), part in groupby(settings, key=_group):
         group = list(part)
-        counted, most = None, 0
+        counted: CountedSubsamples | None = None
+        most = 0
         if any(s.algorithm not in _ON_ALL for s in group):
             if design == "partition":
                 indices = index_rng.permutation(n)[: m * k].reshape(m, k)
@@ -568,12 +567,12 @@ def _one_batch(
                 table = SubsampleTable(batch, *bounds, k)
             elif table.size != k:
                 table.resize(k)
-            counted = table.statistics_of(indices)
+            statistics = table.statistics_of(indices)
+            counted = CountedSubsamples(statistics, np.ones(chain.n_states), f_max=f_max)
             del indices
-        means: dict[tuple[str, float | None], FloatArray] = {}
         for s in group:
             phi = chain_features(s.features, chain.n_states)
-            theta = _release(s, whole, counted, most, means, phi, f_max, noise_rng)
+            theta = _release(s, whole, counted, most, phi, f_max, noise_rng)
             for weighting, w in weightings.items():
                 rows.append(
                     {
@@ -594,17 +593,15 @@ _ON_ALL = ("non-private", "plain", "recalibrated")
 def _release(
     s: Setting,
     whole: VisitStatistics,
-    counted: VisitStatistics | None,
+    counted: CountedSubsamples | None,
     most: int,
-    means: dict[tuple[str, float | None], FloatArray],
     phi: FloatArray,
     f_max: float,
     rng: np.random.Generator,
 ) -> FloatArray:
     """What one setting publishes.
 
-    ``counted`` are the statistics of its sub-samples, one trajectory is in at most ``most``
-    of them, and ``means`` keeps averages without noise for the settings that follow.
+    ``counted`` are its sub-samples, and one trajectory is in at most ``most`` of them.
     """
     ones = np.ones(phi.shape[0])
     if s.algorithm == "non-private":
@@ -620,19 +617,16 @@ def _release(
             return dp_lsw(whole, phi, ones, **promise).theta
         return dp_lsl(whole, phi, ones, s.ridge, **promise).theta
     assert counted is not None
-    at = (s.features, s.ridge)
+    assert counted is not None
+    noise = 0.0
     if s.algorithm.startswith("algorithm-3"):
         base = Guarantee(s.base_epsilon, s.base_delta, NEIGHBOURS)
-        inside = average_diagnostics(counted, phi, ones, base=base, f_max=f_max, ridge=s.ridge)
-        means[at], noise = inside.mean, float(inside.noise)
-    else:
-        if at not in means:
-            means[at] = subsample_estimates(counted, phi, ones, ridge=s.ridge).mean(axis=0)
-        noise = 0.0
-        if s.algorithm != NOISE_FREE:
-            mechanism = BaseMechanism(len(phi), s.size, phi, ones, s.ridge, 0.0, f_max)
-            _, noise = noise_of_average(mechanism, s.subsamples, most, s.epsilon, s.delta)
-    released: FloatArray = means[at] + noise * rng.standard_normal(phi.shape[1])
+        noise = counted.noise(phi, base, ridge=s.ridge)
+    elif s.algorithm != NOISE_FREE:
+        mechanism = counted.mechanism(phi, s.ridge)
+        _, noise = noise_of_average(mechanism, s.subsamples, most, s.epsilon, s.delta)
+    mean = counted.mean(phi, ridge=s.ridge)
+    released: FloatArray = mean + noise * rng.standard_normal(phi.shape[1])
     return released
 
 

@@ -380,6 +380,7 @@ class _Plan:
         self.complete = self.lsw_matrix(gamma, allow=lsl)
         squares = (self.phi**2).sum(axis=1)
         self.noise_gain = float(self.importance @ squares)
+        self.separate = bool(((self.phi != 0).sum(axis=1) <= 1).all())
         self.ridge_unit = float((self.weights * squares).max())
         self.least_ridge = float(operator_norm(self.phi) ** 2 * self.weights.max())
         self._counts: dict[int, tuple[FloatArray, FloatArray]] = {}
@@ -425,7 +426,7 @@ class _Plan:
             between = weights @ answer**2 - (weights @ answer) ** 2
             assert self.variance is not None
             spread = np.where(v > 0, np.sqrt(self.variance / np.maximum(v, 1)), 0.0)
-            within = weights @ np.einsum("jst,jt->js", np.abs(h), spread) ** 2
+            within = weights @ (np.abs(h) @ spread[..., None])[..., 0] ** 2
             self._estimates[key] = (
                 float(self.importance @ error**2),
                 np.maximum(between, 0) + within,
@@ -437,28 +438,37 @@ class _Plan:
         if ridge is None:
             return self.complete * (v > 0)[:, None, :]
         gamma = self.weights * v / size
-        gram = np.einsum("sd,js,se->jde", self.phi, gamma, self.phi, optimize=True)
         shift = ridge / (2 * size)
         target = self.phi.T[None] * gamma[:, None, :]
-        if ((self.phi != 0).sum(axis=1) <= 1).all():  # disjoint columns: nothing to solve
-            theta = target / (np.einsum("jdd->jd", gram) + shift)[..., None]
+        if self.separate:  # disjoint columns: nothing to solve
+            theta: FloatArray = target / (gamma @ self.phi**2 + shift)[..., None]
         else:
-            theta = np.linalg.solve(gram + shift * np.eye(gram.shape[-1]), target)
+            gram = target @ self.phi
+            shifted = gram + shift * np.eye(gram.shape[-1])
+            theta = np.asarray(np.linalg.solve(shifted, target), dtype=np.float64)
         out: FloatArray = self.phi @ theta
         return out
 
     def error(
         self, subsamples: int, size: int, epsilon: float, delta: float, ridge: float | None
     ) -> PlannedError:
-        noise = self.noise(size, epsilon, delta, ridge) / math.sqrt(subsamples)
+        noise = self.noise(size, epsilon, delta, ridge)
+        return self.error_with(subsamples, size, float(noise), ridge)
+
+    def error_with(
+        self, subsamples: int, size: int, noise: float, ridge: float | None
+    ) -> PlannedError:
+        """The error where one release of the base mechanism has this noise."""
         bias, variance = self.estimator(size, ridge)
         share = size / self.n
         repeated = (1 - share) / subsamples + share
         sampling = math.sqrt(float(self.importance @ variance) * repeated)
-        return PlannedError(noise, math.sqrt(bias), sampling)
+        return PlannedError(noise / math.sqrt(subsamples), math.sqrt(bias), sampling)
 
-    def noise(self, size: int, epsilon: float, delta: float, ridge: float | None) -> float:
-        """Noise of one release of the base mechanism, in values."""
+    def noise(
+        self, size: int, epsilon: float, delta: float, ridge: float | FloatArray | None
+    ) -> FloatArray:
+        """Noise of one release of the base mechanism, in values; for each ridge."""
         if ridge is None:
             v, weights = self.counts(size)
             lsw = dp_lsw_diagnostics(
@@ -470,7 +480,7 @@ class _Plan:
                 epsilon=epsilon,
                 delta=delta,
             )
-            squared = float(weights @ lsw.sigma**2)
+            squared = np.asarray(weights @ lsw.sigma**2)
         else:  # psi of LSL hardly depends on the spread of the counts
             lsl = dp_lsl_diagnostics(
                 size * self.p,
@@ -484,8 +494,9 @@ class _Plan:
                 delta=delta,
                 improved=self.improved,
             )
-            squared = float(lsl.sigma**2)
-        return math.sqrt(squared * self.noise_gain)
+            squared = lsl.sigma**2
+        out: FloatArray = np.sqrt(squared * self.noise_gain)
+        return out
 
     def global_sensitivity(self, size: int, ridge: float | None) -> float:
         """Of one noise-free estimate on a block."""
@@ -500,25 +511,29 @@ class _Plan:
     def best_ridge(
         self, subsamples: int, size: int, epsilon: float, delta: float, refine: bool
     ) -> float:
-        least = 0.0 if self.improved else self.least_ridge
+        def scores(ridges: FloatArray) -> FloatArray:
+            out = np.full(ridges.shape, math.inf)  # where the printed algorithm admits none
+            admitted = ridges > (0.0 if self.improved else self.least_ridge)
+            if admitted.any():
+                noise = self.noise(size, epsilon, delta, ridges[admitted])
+                out[admitted] = [
+                    self.error_with(subsamples, size, float(x), float(ridge)).score
+                    for x, ridge in zip(noise, ridges[admitted], strict=True)
+                ]
+            return out
 
-        def score(ridge: float) -> float:
-            if ridge <= least:  # the printed algorithm does not admit it
-                return math.inf
-            return self.error(subsamples, size, epsilon, delta, ridge).score
+        return self.tune(scores, size, refine)
 
-        return self.tune(score, size, refine)
-
-    def tune(self, score: Callable[[float], float], size: int, refine: bool) -> float:
+    def tune(self, scores: Callable[[FloatArray], FloatArray], size: int, refine: bool) -> float:
         """The ridge of least score: from a grid, and between its neighbours if refined."""
         grid = 2 * size * self.ridge_unit * _RIDGE_GRID
-        values = [score(x) for x in grid]
+        values = scores(grid)
         best = int(np.argmin(values))
         if not refine:
             return float(grid[best])
         low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
         found = optimize.minimize_scalar(
-            lambda x: score(math.exp(x)),
+            lambda x: float(scores(np.array([math.exp(x)]))[0]),
             bounds=(math.log(low), math.log(high)),
             method="bounded",
             options={"xatol": 1e-2},
@@ -893,9 +908,12 @@ def choose_partition(
         planned = PlannedError(noise, math.sqrt(bias), sampling)
         return PartitionChoice(blocks, k, lam, noise / math.sqrt(plan.noise_gain), planned)
 
+    def tuned(k: int) -> float:
+        return plan.tune(lambda x: np.array([candidate(k, lam).score for lam in x]), k, True)
+
     found = []
     for k in [_size(k, plan.n) for k in sizes]:
-        lam = _resolve(ridge, k, lambda k: plan.tune(lambda x: candidate(k, x).score, k, True))
+        lam = _resolve(ridge, k, tuned)
         found.append(candidate(k, lam))
     if not found:
         raise ValueError("sizes must hold at least one size")
@@ -998,7 +1016,7 @@ class _Search:
         for _ in range(2 if self.recalibrate else 0):  # the ridge and the guarantee in turn
 
             def noise(e: float, d: float, fixed: float | None = lam) -> float:
-                return plan.noise(plan.n, e, d, fixed) if e <= LARGEST_EPSILON else math.inf
+                return float(plan.noise(plan.n, e, d, fixed)) if e <= LARGEST_EPSILON else math.inf
 
             base = recalibrated_guarantee(eps, tail, noise)
             lam = self._ridge(plan, 1, plan.n, base)
