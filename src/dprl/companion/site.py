@@ -28,7 +28,14 @@ _PREVIOUS = Path("_build/previous")
 _RECORD = Path("_build/site.json")
 _LOG = Path("_build/site.log")
 _FILES = ("_config.yml", "_toc.yml", "requirements.lock")
-_FOLDERS = ("book", "notebooks", "src/dprl", "data/published", "data/results/paper")
+_FOLDERS = (
+    "book",
+    "notebooks",
+    "src/dprl",
+    "data/published",
+    "data/results/laptop",
+    "data/results/paper",
+)
 
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
