@@ -1,12 +1,27 @@
-"""One tiny study, shared by the tests of what is computed from studies."""
+"""One tiny study, shared by the tests of what is computed from studies; programs compiled fast.
 
+Sizes are chosen so that programs are used again: a training of twice the updates, a second
+population of the same size, or another test file compiles nothing new.
+"""
+
+import os
+from importlib.metadata import version
+
+import jax
 import pytest
 
 from dprl.membership.attacks.tcn import TCNSettings
 from dprl.membership.bcq import BCQSettings
 from dprl.membership.ddpg import DDPGSettings
 from dprl.membership.evaluation import Design
+from dprl.membership.leaks import LeakDesign
 from dprl.membership.study import Cell, run
+
+# A program here runs for milliseconds and is compiled for seconds: a third of them so. The flag
+# is of this version; one that a compiler does not know would end the process.
+jax.config.update("jax_disable_most_optimizations", True)
+if version("jaxlib").startswith("0.10."):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 
 @pytest.fixture(scope="session")
@@ -15,14 +30,14 @@ def tiny_cell():
         "Hopper-v5",
         6,
         oracles=4,
-        ddpg=DDPGSettings(hidden=(8,), batch_size=8, warm_up=50, capacity=200),
-        ddpg_steps=150,
+        ddpg=DDPGSettings(hidden=(8,), batch_size=8, warm_up=50, capacity=300),
+        ddpg_steps=300,
         trajectories=10,
         bcq=BCQSettings(
             hidden=(8,), vae_hidden=(8,), batch_size=8, candidates=2, acting_candidates=3
         ),
-        bcq_updates=20,
-        evaluate_every=100,
+        bcq_updates=200,
+        evaluate_every=150,
         evaluation_episodes=2,
         name="tiny",
     )
@@ -36,6 +51,14 @@ def tiny_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_study(tiny_cell, tiny_folder):
     return run(tiny_cell, tiny_folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_leak_design(tiny_cell):
+    """As many fresh trajectories as the pool has: they are scored by the same programs."""
+    return LeakDesign(
+        tiny_cell, oracles=(0, 2), size=4, models=6, twins=2, updates=(2, 4), fresh=8, chunk=2
+    )
 
 
 @pytest.fixture(scope="session")

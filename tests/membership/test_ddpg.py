@@ -143,10 +143,15 @@ def test_a_population_is_its_agents():
 # problems with a known answer
 
 
-def learn_bandit(best, terminal, seed, updates=2000):
+def learn_bandit(best, terminal, seed, updates=800):
     """One state, reward 1 - (a - best)^2; it ends after one step, or never."""
     settings = DDPGSettings(
-        hidden=(64, 64), batch_size=64, discount=0.5, tau=0.05, critic_learning_rate=2e-3
+        hidden=(64, 64),
+        batch_size=64,
+        discount=0.5,
+        tau=0.05,
+        actor_learning_rate=2e-3,
+        critic_learning_rate=3e-3,
     )
     state = ddpg.initialise(jax.random.key(seed), 1, 1, settings)
 

@@ -189,8 +189,9 @@ def test_a_row_equals_the_attack_done_by_hand(tiny_study, tiny_design, found):
     draw = draws(4, several=False, seed=tiny_design.seed)[0]
     group = evaluation._Group("as-printed", False, 6, "tcn")
     judge = evaluation._Judge(tiny_study, tiny_design, group)
-    learnt = judge._shadow_pairs(draw.shadow, "as-printed", judge.training_states)
-    (classifier,) = judge._fit([draw.shadow], [learnt])
+    shadows = list(dict.fromkeys(one.shadow for one in judge.draws))
+    learnt = [judge._shadow_pairs(s, "as-printed", judge.training_states) for s in shadows]
+    classifier = dict(zip(shadows, judge._fit(shadows, learnt), strict=True))[draw.shadow]
     judged = pairs.labelled_pairs(
         tiny_study.inputs,
         tiny_study.outputs,

@@ -14,10 +14,8 @@ from dprl.membership.episodes import Episodes
 
 
 @pytest.fixture(scope="module")
-def design(tiny_cell):
-    return leaks.LeakDesign(
-        tiny_cell, oracles=(0, 2), size=4, models=6, twins=2, updates=(2, 4), fresh=6, chunk=2
-    )
+def design(tiny_leak_design):
+    return tiny_leak_design
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +74,7 @@ def test_pools_and_fresh_trajectories_do_not_overlap(leak, tiny_study):
     for number, oracle in enumerate((0, 2)):
         everything = Episodes.concatenate(tiny_study.inputs[oracle])
         np.testing.assert_array_equal(leak.pools[number].actions, everything.actions[:8])
-        np.testing.assert_array_equal(leak.fresh[number].actions, everything.actions[-6:])
+        np.testing.assert_array_equal(leak.fresh[number].actions, everything.actions[-8:])
 
 
 # computing
@@ -96,15 +94,15 @@ def test_scores_are_those_of_models_trained_on_these_sets(leak, design):
     )
     for access in leaks.ACCESS:
         assert leak.scores[access].shape == (2, 2, 6, 8)
-        assert leak.fresh_scores[access].shape == (2, 6, 6)
+        assert leak.fresh_scores[access].shape == (2, 6, 8)
         assert leak.twin_scores[access].shape == (2, 2, 2, 8)
         assert (leak.scores[access][0] != leak.scores[access][1]).any()
     assert leak.returns.shape == (2, 2, 6)
 
 
 def test_a_run_is_loaded_and_a_killed_one_goes_on(leak, design, tiny_folder, tmp_path):
-    folders = list(tiny_folder.glob("leak-*"))
-    files = {one.name for one in folders[0].iterdir()}
+    (folder,) = tiny_folder.glob("leak-*")
+    files = {one.name for one in folder.iterdir()}
     assert files == {".lock", "leak.npz", "models.npz"}
     again = leaks.run(design, tiny_folder)
     for stage in ("inputs", "oracles", "models", "outputs"):
@@ -229,13 +227,13 @@ def test_what_chooses_and_what_measures_can_be_kept_apart():
 
 def test_fresh_trajectories_that_choose_do_not_measure(leak):
     labels, values, choose, measure = leaks._with_fresh(leak, "white-box", "threshold")
-    assert labels.shape == values.shape == choose.shape == measure.shape == (2, 6, 8 + 6)
+    assert labels.shape == values.shape == choose.shape == measure.shape == (2, 6, 8 + 8)
     assert not labels[..., 8:].any()
-    assert (choose[..., :11]).all()
-    assert not choose[..., 11:].any()
+    assert (choose[..., :12]).all()
+    assert not choose[..., 12:].any()
     np.testing.assert_array_equal(measure[..., :8], leak.members)
-    assert not measure[..., 8:11].any()
-    assert measure[..., 11:].all()
+    assert not measure[..., 8:12].any()
+    assert measure[..., 12:].all()
 
 
 def test_twins_by_hand(wide):

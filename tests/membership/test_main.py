@@ -7,7 +7,6 @@ import pytest
 from dprl.companion import records
 from dprl.membership import __main__ as command
 from dprl.membership import evaluation, leaks, study
-from dprl.membership.leaks import LeakDesign
 
 TABLES = {
     "table-5-2",
@@ -22,15 +21,17 @@ TABLES = {
 
 
 @pytest.fixture
-def small(tiny_cell, tiny_design, tiny_folder, tiny_study, tmp_path, monkeypatch):
+def small(
+    tiny_cell, tiny_design, tiny_leak_design, tiny_folder, tiny_study, tmp_path, monkeypatch
+):
     """The paper profile with tiny cells, and the arguments that keep it in a folder."""
-    two = [tiny_cell, dataclasses.replace(tiny_cell, bcq_updates=25, name="longer")]
-    leak = LeakDesign(
-        tiny_cell, oracles=(0,), size=4, models=6, twins=1, updates=(10, 20), fresh=10, chunk=10
+    few = dataclasses.replace(
+        tiny_design, trainings=("as-printed", "decorrelated"), several_shadows=False
     )
+    two = [tiny_cell, dataclasses.replace(tiny_cell, bcq_updates=400, name="longer")]
     monkeypatch.setattr(study, "cells", lambda profile: two)
-    monkeypatch.setattr(leaks, "designs", lambda profile: [leak])
-    monkeypatch.setattr(evaluation, "design", lambda cell, profile: tiny_design)
+    monkeypatch.setattr(leaks, "designs", lambda profile: [tiny_leak_design])
+    monkeypatch.setattr(evaluation, "design", lambda cell, profile: few)
     return ["--profile", "paper", "--folder", str(tiny_folder), "--records", str(tmp_path)]
 
 
@@ -46,7 +47,7 @@ def test_cells_are_recorded_one_after_the_other(small, tmp_path, capsys):
     assert list(frame)[:4] == ["environment", "t_max", "mode", "labels"]
     about = provenance["parameters"]["cells"]
     assert list(about) == ["tiny", "longer"]
-    assert about["longer"]["settings"]["bcq_updates"] == 25
+    assert about["longer"]["settings"]["bcq_updates"] == 400
     assert {"jax", "mujoco", "gymnasium", "device", "cores", "source_sha256"} <= set(about["tiny"])
     assert about["tiny"]["seconds"].keys() >= {"oracles", "inputs", "models", "outputs", "attacks"}
     assert {"jax", "mujoco", "gymnasium", "device"} <= set(provenance)
@@ -74,10 +75,10 @@ def test_quick_results_are_shown_and_not_recorded(small, tmp_path, capsys):
 
 
 def test_locksteps_are_measured_for_each_size(small, capsys):
-    assert command.main([*small, "--measure", "--sizes", "2"]) == 0
+    assert command.main([*small, "--measure", "--sizes", "4"]) == 0
     lines = capsys.readouterr().out.strip().splitlines()
     assert lines[0].split() == ["algorithm", "agents", "ms_per_lockstep", "updates_per_second"]
-    assert [line.split()[:2] for line in lines[1:]] == [["DDPG", "2"], ["BCQ", "2"]]
+    assert [line.split()[:2] for line in lines[1:]] == [["DDPG", "4"], ["BCQ", "4"]]
     assert all(float(line.split()[2]) > 0 for line in lines[1:])
 
 

@@ -43,9 +43,9 @@ def test_a_study_has_the_sizes_of_its_cell(tiny_study, tiny_cell):
 def test_the_learning_curve_has_both_algorithms(tiny_study):
     curve = tiny_study.curve
     assert list(curve) == ["environment", "t_max", "algorithm", "oracle", "step", "mean_return"]
-    assert list(curve[curve.algorithm == "DDPG"].step.unique()) == [0, 100, 150]
+    assert list(curve[curve.algorithm == "DDPG"].step.unique()) == [0, 150, 300]
     last = curve[curve.algorithm == "BCQ"]
-    assert list(last.step.unique()) == [20]
+    assert list(last.step.unique()) == [200]
     for row in last.itertuples():
         pair = tiny_study.outputs[row.oracle]
         assert math.isclose(row.mean_return, np.mean([half.returns for half in pair]))
@@ -107,10 +107,10 @@ def test_a_changed_setting_computes_only_what_depends_on_it(
         shutil.copytree(place, tmp_path / place.name)
     before = {path.name for path in tmp_path.iterdir()}
     assert {name.split("-")[0] for name in before} == {"oracles", "inputs", "models", "outputs"}
-    done = study.run(dataclasses.replace(tiny_cell, bcq_updates=25), tmp_path)
+    done = study.run(dataclasses.replace(tiny_cell, bcq_updates=400), tmp_path)
     new = sorted(p.name.split("-")[0] for p in tmp_path.iterdir() if p.name not in before)
     assert new == ["models", "outputs", "study"]
-    assert done.models.updates == 25
+    assert done.models.updates == 400
     np.testing.assert_array_equal(done.inputs[1][0].actions, tiny_study.inputs[1][0].actions)
 
 
