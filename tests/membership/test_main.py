@@ -21,9 +21,7 @@ TABLES = {
 
 
 @pytest.fixture
-def small(
-    tiny_cell, tiny_design, tiny_leak_design, tiny_folder, tiny_study, tmp_path, monkeypatch
-):
+def small(tiny_cell, tiny_design, tiny_leak_design, tiny_folder, tiny_study, tmp_path, monkeypatch):
     """The paper profile with tiny cells, and the arguments that keep it in a folder."""
     few = dataclasses.replace(
         tiny_design, trainings=("as-printed", "decorrelated"), several_shadows=False

@@ -58,9 +58,7 @@ def test_new_weights_are_uniform_with_the_scale_of_the_inputs():
 
 
 def test_the_key_decides():
-    a, b, other = (
-        jax.device_get(mlp_init(jax.random.key(k), (2, 3, 1))) for k in (0, 0, 1)
-    )
+    a, b, other = (jax.device_get(mlp_init(jax.random.key(k), (2, 3, 1))) for k in (0, 0, 1))
     assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), a, b))
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(other), strict=True):
         assert not (x == y).any()
