@@ -263,17 +263,15 @@ def dp_lsl_diagnostics(
     phi = feature_matrix(features, v.shape[-1])
     rho = regression_weights(weights, v.shape[-1])
     step, size = return_spread(low, high)
-    ridges = np.asarray(ridge)
-    factor = np.reshape(
-        [lsl_step_factor(phi, rho, lam, size=size, improved=improved) for lam in ridges.flat],
-        ridges.shape,
-    )
+    shape, ridges = np.shape(ridge), np.ravel(ridge).tolist()
+    factors = [lsl_step_factor(phi, rho, lam, size=size, improved=improved) for lam in ridges]
+    factor = np.reshape(factors, shape)
     constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
     psi, distance = lsl_smooth_bound(
         v,
         rho,
         n_trajectories,
-        np.reshape([lsl_coefficient(phi, rho, lam) for lam in ridges.flat], ridges.shape),
+        np.reshape([lsl_coefficient(phi, rho, lam) for lam in ridges], shape),
         constants.beta,
         step_ratio=step / size,
     )
