@@ -225,6 +225,27 @@ def test_what_chooses_and_what_measures_can_be_kept_apart():
         assert point.fpr == (kept >= point.threshold).mean()
 
 
+@pytest.mark.parametrize("models", [6, 8])
+def test_fresh_trajectories_are_standardised_as_those_of_the_pool(wide, models):
+    """Without a leak both are non-members alike: their scores must have one law."""
+    cell = replace(wide.cell, trajectories=4_000)
+    many = replace(wide, cell=cell, size=2_000, models=models, fresh=4_000)
+    rng = np.random.default_rng(11)
+    noise = made_up(
+        many,
+        [],
+        lambda members: rng.normal(size=(1, *members.shape)),
+        fresh=-np.exp(-rng.normal(size=(len(many.oracles), models, many.fresh))),
+    )
+    labels, values, _, _ = leaks._with_fresh(noise, "white-box", "lira-offline")
+    pooled = 2 * many.size
+    assert not labels[..., pooled:].any()
+    ratio = values[..., pooled:].std() / values[..., :pooled].std()
+    # with all other models as shadows the mean would have half the variance
+    narrow = math.sqrt((1 + 1 / (models - 2)) / (1 + 2 / (models - 2)))
+    assert abs(ratio - 1) < 0.02 < (1 - narrow) / 3
+
+
 def test_fresh_trajectories_that_choose_do_not_measure(leak):
     labels, values, choose, measure = leaks._with_fresh(leak, "white-box", "threshold")
     assert labels.shape == values.shape == choose.shape == measure.shape == (2, 6, 8 + 8)

@@ -10,7 +10,8 @@ on (:class:`LeakDesign`):
   trajectory of the pool is a member of one model of each pair and a non-member of the other,
   and that some trajectories are easier to imitate than others cancels in each pair;
 * *fresh* trajectories of the same oracle, on which no model is trained: more non-members, for
-  what is to be said about low false positive rates;
+  what is to be said about low false positive rates. All trajectories of an oracle start in the
+  states of one list: fresh ones and those of the pool are independent given these;
 * *twins*: a model's training data without one trajectory, and nothing else changed. Twin and
   model start from the same networks and draw the same noise in every update. Their batches
   are drawn by the same keys, but from M - 1 and M trajectories, so that the rows differ.
@@ -593,12 +594,21 @@ def attack_table(leak: Leak) -> pd.DataFrame:
 
 
 def _with_fresh(leak: Leak, access: str, attack: str) -> _Accused:
-    """Pool and fresh trajectories."""
+    """Pool and fresh trajectories.
+
+    One model of each pair, at random, is no shadow for a fresh trajectory. It has then as many
+    shadows as one of the pool, and the mean and variance of as many scores: with all of them
+    its standardised score would be the narrower one, and its false positive rate too low.
+    """
     fresh = _access(leak.fresh_scores, access)
     labels = np.concatenate([leak.members, np.zeros(fresh.shape, dtype=bool)], axis=-1)
     values = np.concatenate([leak.scores[access][-1], fresh], axis=-1)
+    rng = np.random.default_rng([leak.design.seed, 1])
+    first = rng.random((len(fresh), leak.design.models // 2, 1, fresh.shape[-1])) < 0.5
+    kept_out = np.concatenate([first, ~first], axis=2).reshape(fresh.shape)
+    known = np.concatenate([leak.members, kept_out], axis=-1)
     judged = [
-        _attacked(attack, v, m, leak.design.pairs) for v, m in zip(values, labels, strict=True)
+        _attacked(attack, v, m, leak.design.pairs) for v, m in zip(values, known, strict=True)
     ]
     pooled = leak.members.shape[-1]
     column = np.arange(labels.shape[-1])
