@@ -249,22 +249,8 @@ def trajectory_statistics(
     >>> data.a[0].tolist(), data.b[0].tolist()
     ([[1.0, -0.9], [0.0, 1.0]], [0.0, 1.0])
     """
-    phi = check.finite_array("features", features, ndim=2)
-    ahead = check.finite_array("next_features", next_features, ndim=2)
+    phi, ahead, r, rho, gamma = _steps(features, next_features, rewards, ratios, discount)
     steps, n = phi.shape
-    if ahead.shape != phi.shape or phi.size == 0:
-        raise ValueError(
-            f"features and next_features must have one shape (T, n), not empty, "
-            f"got {phi.shape} and {ahead.shape}"
-        )
-    r = check.finite_array("rewards", rewards, ndim=1)
-    rho = check.finite_array("ratios", ratios, ndim=1)
-    for name, values in (("rewards", r), ("ratios", rho)):
-        if values.shape != (steps,):
-            raise ValueError(f"{name} must have one entry per step, {steps}, got {values.size}")
-    if (rho < 0).any():
-        raise ValueError(f"ratios must not be negative, got minimum {rho.min()}")
-    gamma = check.discount(discount)
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype must be float32 or float64, got {np.dtype(dtype)}")
     weight = trajectory_weights(lengths, weighting)
@@ -371,7 +357,7 @@ class SaddlePoint:
     Examples
     --------
     >>> system = SaddlePoint([[2.0]], [1.0], [[0.5]])
-    >>> system.solution()[0].tolist(), system.mspbe([0.0]).tolist()
+    >>> system.solution()[0].round(12).tolist(), system.mspbe([0.0]).round(12).tolist()
     ([0.5], 2.0)
     """
 
@@ -407,7 +393,7 @@ class SaddlePoint:
         paper prints A^T. If A can be inverted, theta* = A^{-1} b and u* = 0.
         """
         root = self._root()
-        theta = np.linalg.lstsq(root @ self.a, root @ self.b, rcond=None)[0]
+        theta = _least_squares(root @ self.a, root @ self.b)
         return theta, root.T @ (root @ (self.b - self.a @ theta))
 
     def lagrangian(self, theta: ArrayLike, u: ArrayLike) -> FloatArray:
@@ -459,15 +445,103 @@ def empirical(statistics: Statistics | BidiagonalStatistics) -> SaddlePoint:
 def lstd(statistics: Statistics | BidiagonalStatistics) -> FloatArray:
     """Least-squares temporal differences: A^{-1} b of the data, shape (n,).
 
-    Without privacy, and without C. The shortest least-squares solution where A
+    Without privacy, and without C; the shortest least-squares solution where A
     is singular.
 
     With the ratios in both A and b, and weighting "sum", this is WIS-LSTD(0) of
     Mahmood, van Hasselt and Sutton (2014).
     """
     system = empirical(statistics)
-    theta: FloatArray = np.linalg.lstsq(system.a, system.b, rcond=None)[0]
-    return theta
+    return _least_squares(system.a, system.b)
+
+
+def wis_lstd(
+    features: ArrayLike,
+    next_features: ArrayLike,
+    rewards: ArrayLike,
+    ratios: ArrayLike,
+    discount: float,
+) -> FloatArray:
+    r"""WIS-LSTD(0): least-squares temporal differences with weighted importance sampling.
+
+    At lambda = 0 each step is one sample, and the weight of its squared error is
+    its ratio, so that theta solves
+
+        sum_t rho_t phi_t (phi_t - gamma phi_{t+1})^T theta = sum_t rho_t phi_t r_t.
+
+    With one feature per state, theta(s) is the mean of r + gamma theta(s') over
+    the visits of s with the weights rho_t / sum rho_t. The ordinary kind, which
+    leaves phi_t phi_t^T without rho_t, divides by the number of visits instead.
+
+    Implemented is lambda = 0 only. For lambda > 0 the algorithm carries traces
+    that give back the products of ratios that were too much: not here.
+
+    Parameters
+    ----------
+    features, next_features : array_like, shape (T, n)
+        phi_t and phi_{t+1}, zero where the step ends the episode; of all
+        trajectories, in any order.
+    rewards, ratios : array_like, shape (T,)
+        r_t and rho_t >= 0.
+    discount : float
+        gamma in [0, 1).
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        theta; the shortest least-squares solution where the matrix is singular.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit, a ratio is negative or an entry is not finite.
+
+    Notes
+    -----
+    Source: Mahmood, van Hasselt and Sutton (2014), at lambda = 0. It equals
+    :func:`lstd` of :func:`trajectory_statistics` with weighting "sum".
+
+    Examples
+    --------
+    Two visits of one state, of which the target policy would choose only the second:
+
+    >>> wis_lstd([[1], [1]], [[0], [0]], [5, 3], [0, 2], 0.9)
+    array([3.])
+    """
+    phi, ahead, r, rho, gamma = _steps(features, next_features, rewards, ratios, discount)
+    weighted = rho[:, None] * phi
+    return _least_squares(weighted.T @ (phi - gamma * ahead), weighted.T @ r)
+
+
+def _least_squares(a: FloatArray, b: FloatArray) -> FloatArray:
+    """The shortest least-squares solution of a theta = b."""
+    return np.asarray(np.linalg.lstsq(a, b, rcond=None)[0], dtype=np.float64)
+
+
+def _steps(
+    features: ArrayLike,
+    next_features: ArrayLike,
+    rewards: ArrayLike,
+    ratios: ArrayLike,
+    discount: float,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]:
+    """Checked phi_t, phi_{t+1}, r_t, rho_t of T steps, and gamma."""
+    phi = check.finite_array("features", features, ndim=2)
+    ahead = check.finite_array("next_features", next_features, ndim=2)
+    steps = len(phi)
+    if ahead.shape != phi.shape or phi.size == 0:
+        raise ValueError(
+            f"features and next_features must have one shape (T, n), not empty, "
+            f"got {phi.shape} and {ahead.shape}"
+        )
+    r = check.finite_array("rewards", rewards, ndim=1)
+    rho = check.finite_array("ratios", ratios, ndim=1)
+    for name, values in (("rewards", r), ("ratios", rho)):
+        if values.shape != (steps,):
+            raise ValueError(f"{name} must have one entry per step, {steps}, got {values.size}")
+    if (rho < 0).any():
+        raise ValueError(f"ratios must not be negative, got minimum {rho.min()}")
+    return phi, ahead, r, rho, check.discount(discount)
 
 
 def _known(weighting: str) -> None:
