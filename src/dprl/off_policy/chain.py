@@ -72,7 +72,7 @@ class TwoPolicyChain:
     >>> np.round(chain.ratios(), 12).tolist()
     [1.6, 0.4]
     >>> chain.values().round(4)[[0, -1]].tolist()
-    [0.1361, 0.9615]
+    [0.1407, 0.9615]
     """
 
     n_states: int = 40
@@ -170,8 +170,8 @@ class ChainData:
         """A_i, b_i and C_i of Xie et al., equation (2.2), in O(m n).
 
         With k stays in state s, its diagonal entry of A_i is
-        w_L (k rho_stay (1 - gamma) + rho_move), the one above it
-        -w_L gamma rho_move, and its entry of C_i is w_L (k + 1).
+        v_L (k rho_stay (1 - gamma) + rho_move), the one above it
+        -v_L gamma rho_move, and its entry of C_i is v_L (k + 1).
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 r"""The exact A, b and C of finite processes, for each weighting of the steps.
 
-The weight w_L of a trajectory depends on its length, which depends on what
-comes after each step: E[w_L sum_t x_t] is not w times a sum over states. But
+The weight v_L of a trajectory depends on its length, which depends on what
+comes after each step: E[v_L sum_t x_t] is not w times a sum over states. But
 
     1/L = integral over [0, 1] of z^{L-1} dz,    1/(L-1) = that of z^{L-2},  (1)
 

@@ -4,19 +4,19 @@ With phi_t the features of the t-th state, rho_t = pi(a_t | s_t) / pi_b(a_t | s_
 the ratio of target to behaviour, and gamma the discount, one trajectory of L
 steps gives (Xie et al., equation 2.2)
 
-    A_i = w_L sum_t rho_t phi_t (phi_t - gamma phi_{t+1})^T,
-    b_i = w_L sum_t rho_t phi_t r_t,       C_i = w_L sum_t phi_t phi_t^T,   (1)
+    A_i = v_L sum_t rho_t phi_t (phi_t - gamma phi_{t+1})^T,
+    b_i = v_L sum_t rho_t phi_t r_t,       C_i = v_L sum_t phi_t phi_t^T,   (1)
 
-and their expectations A, b, C the saddle point min over theta, max over u of
+and their expectations A, b, C the saddle point min over theta, max over w of
 
-    L(theta, u) = u^T (b - A theta) - 1/2 u^T C u,                          (2)
+    L(theta, w) = w^T (b - A theta) - 1/2 w^T C w,                          (2)
 
-u being the dual vector (w in the paper). At its best u it is half the mean
+w being the dual vector. At its best w it is half the mean
 squared projected Bellman error,
 
-    MSPBE(theta) = (b - A theta)^T C^{-1} (b - A theta) = 2 max_u L.        (3)
+    MSPBE(theta) = (b - A theta)^T C^{-1} (b - A theta) = 2 max_w L.        (3)
 
-The weight w_L has no default, since it decides what is estimated
+The weight v_L has no default, since it decides what is estimated
 (:data:`WEIGHTINGS`).
 """
 
@@ -35,9 +35,9 @@ Weighting = Literal["sum", "mean", "printed"]
 
 #: What each name makes of the L steps of a trajectory.
 WEIGHTINGS: dict[str, str] = {
-    "sum": "w_L = 1: plain sums, every step of the data weighs the same",
-    "mean": "w_L = 1/L: means over the L steps, every trajectory weighs the same",
-    "printed": "w_L = 1/(L - 1): L terms over tau = L - 1, as (2.2) is printed; L = 1 is an error",
+    "sum": "v_L = 1: plain sums, every step of the data weighs the same",
+    "mean": "v_L = 1/L: means over the L steps, every trajectory weighs the same",
+    "printed": "v_L = 1/(L - 1): L terms over tau = L - 1, as (2.2) is printed; L = 1 is an error",
 }
 
 # Products of features held at one time: 32 MiB of float64.
@@ -45,7 +45,7 @@ _CHUNK = 1 << 22
 
 
 def trajectory_weights(lengths: ArrayLike, weighting: Weighting) -> FloatArray:
-    """w_L of equation (1) for trajectories of L steps.
+    """v_L of equation (1) for trajectories of L steps.
 
     Parameters
     ----------
@@ -280,17 +280,17 @@ def trajectory_statistics(
 
 
 def gradient(
-    theta: ArrayLike, u: ArrayLike, a: ArrayLike, b: ArrayLike, c: ArrayLike
+    theta: ArrayLike, w: ArrayLike, a: ArrayLike, b: ArrayLike, c: ArrayLike
 ) -> FloatArray:
     """Primal and negative dual gradient of (2), stacked (Xie et al., equation 4.1).
 
-    B(theta, u) = [-A^T u; A theta + C u - b]. A step of size beta against it is
+    B(theta, w) = [-A^T w; A theta + C w - b]. A step of size beta against it is
     one step of GTD2, equation (2.3).
 
     Parameters
     ----------
-    theta, u : array_like, shape (..., n)
-        Primal and dual vector; u is the paper's w.
+    theta, w : array_like, shape (..., n)
+        Primal and dual vector.
     a, b, c : array_like, shapes (..., n, n), (..., n), (..., n, n)
         A, b, C, or those of single trajectories. Leading axes are broadcast.
 
@@ -309,13 +309,13 @@ def gradient(
     [-6.0, 3.0]
     """
     t, dual, offset = (
-        check.finite_array(name, value) for name, value in (("theta", theta), ("u", u), ("b", b))
+        check.finite_array(name, value) for name, value in (("theta", theta), ("w", w), ("b", b))
     )
     first, second = check.finite_array("a", a), check.finite_array("c", c)
     n = t.shape[-1] if t.ndim else 0
     for name, value, shape in (
         ("theta", t, (n,)),
-        ("u", dual, (n,)),
+        ("w", dual, (n,)),
         ("b", offset, (n,)),
         ("a", first, (n, n)),
         ("c", second, (n, n)),
@@ -387,18 +387,18 @@ class SaddlePoint:
         return np.block([[np.zeros_like(self.a), -self.a.T], [self.a, self.c]])
 
     def solution(self) -> tuple[FloatArray, FloatArray]:
-        """theta* and u* (Xie et al., equation 6.2), shapes (n,).
+        """theta* and w* (Xie et al., equation 6.2), shapes (n,).
 
-        theta* minimises (3), and u* = C^{-1} (b - A theta*), with A where the
-        paper prints A^T. If A can be inverted, theta* = A^{-1} b and u* = 0.
+        theta* minimises (3), and w* = C^{-1} (b - A theta*), with A where the
+        paper prints A^T. If A can be inverted, theta* = A^{-1} b and w* = 0.
         """
         root = self._root()
         theta = _least_squares(root @ self.a, root @ self.b)
         return theta, root.T @ (root @ (self.b - self.a @ theta))
 
-    def lagrangian(self, theta: ArrayLike, u: ArrayLike) -> FloatArray:
-        """L(theta, u) of (2); (..., n) and (..., n) -> (...)."""
-        dual = self._vectors("u", u)
+    def lagrangian(self, theta: ArrayLike, w: ArrayLike) -> FloatArray:
+        """L(theta, w) of (2); (..., n) and (..., n) -> (...)."""
+        dual = self._vectors("w", w)
         residual = self._residual(theta)
         curvature = np.einsum("...i,ij,...j->...", dual, self.c, dual)
         return np.asarray((dual * residual).sum(axis=-1) - curvature / 2)
