@@ -49,6 +49,10 @@ STATEMENTS = {
         "poster:usefulness",
         "poster:efficiency",
     ],
+    # Numbered equations that state something; others only carry a derivation.
+    "private off-policy evaluation": [
+        *(f"xie:eq-{number}" for number in ("2.1", "2.2", "2.3", "4.1", "6.2", "6.3", "6.4")),
+    ],
 }
 ERRATA = sorted((ROOT / "notebooks").rglob("errata.md"))
 #: Verdicts that say something about the printed text.
