@@ -257,4 +257,13 @@ class FourierBasis:
                 f"states must have {self.low.size} coordinates in the last axis, got {s.shape}"
             )
         scaled = np.clip((s - self.low) / (self.high - self.low), 0, 1)
-        return np.asarray(np.cos(np.pi * (scaled @ self.frequencies.T)), dtype=np.float64)
+        # cos and sin of pi k x by the addition theorem, then of the sum over the coordinates:
+        # two cosines for each coordinate in place of one for each feature
+        turn = np.exp(1j * np.pi * scaled.reshape(-1, self.low.size).T)
+        powers = np.ones((self.order + 1, *turn.shape), dtype=np.complex128)
+        for k in range(self.order):
+            powers[k + 1] = powers[k] * turn
+        product = powers[self.frequencies[:, 0], 0]
+        for j in range(1, self.low.size):
+            product *= powers[self.frequencies[:, j], j]
+        return np.ascontiguousarray(product.real.T).reshape(*s.shape[:-1], -1)

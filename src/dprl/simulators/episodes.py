@@ -84,9 +84,13 @@ class Episodes:
 
     def features(self, basis: FourierBasis) -> tuple[FloatArray, FloatArray]:
         """Features before and after each step, (T, n) each; zero after an end."""
-        after = basis(self.next_observations)
+        before = basis(self.observations)
+        after = np.empty_like(before)
+        after[:-1] = before[1:]  # within an episode, the next observation is that of the next step
+        last = np.cumsum(self.lengths) - 1
+        after[last] = basis(self.next_observations[last])
         after[self.ended] = 0.0
-        return basis(self.observations), after
+        return before, after
 
     @property
     def returns(self) -> FloatArray:
