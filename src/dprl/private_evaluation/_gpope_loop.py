@@ -28,8 +28,9 @@ def bidiagonal(
     """K steps; theta and w have shape (settings, n, trials).
 
     rows: diagonal, above, b, c of the drawn trajectories, (K, trials, n or n - 1);
-    noise (groups, K, trials of a group, 2n), standard; step (K, settings); live (K,): False for steps that only
-    fill the block; scale (settings,): standard deviation of the noise.
+    noise (groups, K, trials of a group, 2n), standard; step (K, settings);
+    live (K,): False for steps that only fill the call;
+    scale (settings,): standard deviation of the noise.
     """
     dtype = state[0].dtype
     n = state[0].shape[1]

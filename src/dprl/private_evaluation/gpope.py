@@ -11,8 +11,8 @@ clips this vector of 2n numbers to the norm h, adds noise, and moves against it:
 
 **Privacy.** Neighbours replace one trajectory; m is public. Two clipped gradients may differ by 2h,
 not by h, so a step is a Gaussian mechanism with mu = 2/sigma, sub-sampled with fraction 1/m, and
-the N iterates together are their N-fold composition. :func:`gpope` takes the least sigma that
-:func:`~dprl.privacy.subsampled_gaussian_mu` certifies. The start, the step sizes and h
+the N iterates together are their N-fold composition (:mod:`dprl.privacy.noisy_gradients`).
+:func:`gpope` takes the least sigma that is certified. The start, the step sizes and h
 must not depend on the data.
 
 **Speed.** All settings (step sizes, sigmas) and a block of trials make a step together, in one
@@ -25,7 +25,6 @@ Needs JAX: ``pip install dprl[off-policy]``.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -39,7 +38,7 @@ from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
 from dprl.privacy import Guarantee
-from dprl.privacy.accounting import subsampled_gaussian_mu
+from dprl.privacy.noisy_gradients import noisy_gradient_sigma
 from dprl.private_evaluation import _gpope_loop as loop
 from dprl.private_evaluation.common import NEIGHBOURS
 
@@ -202,7 +201,7 @@ def gpope(
     epsilon : float
         > 0.
     delta : float
-        In [1e-12, 1), below the probability 1 - (1 - 1/m)^N of ever drawing a given trajectory.
+        In [1e-10, 1), below the probability 1 - (1 - 1/m)^N of ever drawing a given trajectory.
     clip, steps, iterations, seed, trials, start, at, precision, workers
         As in :func:`run_gpope`. None may depend on the data, and the seed must stay secret.
 
@@ -225,13 +224,12 @@ def gpope(
     """
     n_iterations = check.whole("iterations", iterations)
     m = _first(statistics).n_trajectories
-    mu = subsampled_gaussian_mu(1 / m, n_iterations, epsilon, delta)
-    if math.isinf(mu):
+    sigma = noisy_gradient_sigma(epsilon, delta, m, n_iterations)
+    if sigma == 0:
         raise ValueError(
             f"delta = {delta!r} is at least the probability that a given trajectory is ever "
             f"drawn: it would be kept without any noise; choose delta well below 1/{m}"
         )
-    sigma = 2 / mu
     iterates = run_gpope(
         statistics,
         sigma=sigma,
@@ -555,7 +553,7 @@ def _run(plan: _Plan, groups: range) -> tuple[FloatArray, IntArray, FloatArray]:
         for a, b in itertools.pairwise(bounds):
             turn, begin = a // chunk % 2, a % chunk
             if begin == 0:  # while the loop still works on the other half
-                jax.block_until_ready(readers[turn])
+                jax.block_until_ready(readers[turn])  # type: ignore[no-untyped-call]
                 inputs[turn].draw(plan, data, streams, min(chunk, plan.iterations - a))
             step = np.zeros((length, settings), plan.dtype)
             for j, schedule in enumerate(plan.steps):
