@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -286,7 +287,7 @@ def equation_6_15(variance: float, length: int, correlation: float) -> float:
     Examples
     --------
     >>> [round(equation_6_15(1.0, 10, r), 4) for r in (0.0, 0.5, 1.0)]
-    [0.1, 0.2602, 1.0]
+    [0.1, 0.26, 1.0]
     """
     spread, tau = _not_negative("variance", variance), check.whole("length", length)
     r = check.real("correlation", correlation)
@@ -347,17 +348,17 @@ class Contraction:
         object.__setattr__(self, "growth", _not_negative("growth", self.growth))
         object.__setattr__(self, "p", check.frozen(p))
 
-    @property
+    @cached_property
     def largest(self) -> float:
         """Lam, the largest eigenvalue of P."""
         return float(np.linalg.eigvalsh(self.p)[-1])
 
-    @property
+    @cached_property
     def smallest(self) -> float:
         """The smallest eigenvalue of P: |xi|^2 is at most |xi|_P^2 over it."""
         return float(np.linalg.eigvalsh(self.p)[0])
 
-    @property
+    @cached_property
     def largest_step(self) -> float:
         """1/(2 Lam (|Q|^2 + K)) of (3)."""
         return float(1 / (2 * self.largest * (np.linalg.norm(self.q, 2) ** 2 + self.growth)))

@@ -220,7 +220,7 @@ def gpope(
     >>> data = Statistics(np.ones((100, 1, 1)), np.ones((100, 1)), np.ones((100, 1, 1)))
     >>> release = gpope(data, 1.0, 1e-5, clip=1.0, steps=ConstantStep(0.1), iterations=100, seed=1)
     >>> release.iterates.theta.shape, round(release.sigma, 2)
-    ((1, 1, 1), 1.05)
+    ((1, 1, 1), 1.83)
     """
     n_iterations = check.whole("iterations", iterations)
     m = _first(statistics).n_trajectories
@@ -307,9 +307,9 @@ def run_gpope(
 
     Examples
     --------
-    >>> data = Statistics([[[2.0]]], [[1.0]], [[0.5]])  # one trajectory; theta* = 1/2, w* = 0
+    >>> data = Statistics([[[2.0]]], [[1.0]], [[[0.5]]])  # one trajectory; theta* = 1/2, w* = 0
     >>> end = run_gpope(
-    ...     data, sigma=[0.0, 0.1], clip=10.0, steps=ConstantStep(0.1), iterations=500, seed=1
+    ...     data, sigma=[0.0, 0.1], clip=10.0, steps=ConstantStep(0.1), iterations=5000, seed=1
     ... )
     >>> end.theta.round(6).tolist()[0], end.w.shape
     ([[0.5]], (2, 1, 1))
@@ -361,7 +361,7 @@ def gpope_diagnostics(
 
     Examples
     --------
-    >>> data = Statistics([[[2.0]]], [[1.0]], [[0.5]])
+    >>> data = Statistics([[[2.0]]], [[1.0]], [[[0.5]]])
     >>> seen = gpope_diagnostics(
     ...     data, sigma=0.0, clip=0.5, steps=ConstantStep(0.1), iterations=3, seed=1
     ... )
