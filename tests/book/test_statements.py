@@ -52,6 +52,8 @@ STATEMENTS = {
     # Numbered equations that state something; others only carry a derivation.
     "private off-policy evaluation": [
         *(f"xie:eq-{number}" for number in ("2.1", "2.2", "2.3", "4.1", "6.2", "6.3", "6.4")),
+        *(f"xie:{name}" for name in ("assumption-1", "lemma-2", "theorem-2", "theorem-3")),
+        *(f"xie:eq-{number}" for number in ("6.1", "6.15")),
     ],
 }
 ERRATA = sorted((ROOT / "notebooks").rglob("errata.md"))
