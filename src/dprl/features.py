@@ -242,7 +242,7 @@ class FourierBasis:
 
     @cached_property
     def step_scale(self) -> FloatArray:
-        """1 / ||c||, and 1 for the constant: how the step of each feature is scaled, shape (n,).
+        """Factor of the step size of each feature, 1 / ||c||, and 1 for the constant; shape (n,).
 
         Source: Konidaris, Osentoski and Thomas (2011), "Scaling gradient descent parameters".
         """

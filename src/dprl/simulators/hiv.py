@@ -43,7 +43,7 @@ LE, BE, KB, DE, KD, DELTA_E = 1.0, 0.3, 100.0, 0.25, 500.0, 0.1
 UNTREATED = (163_573.0, 5.0, 11_945.0, 46.0, 63_919.0, 24.0)
 HEALTHY = (967_839.0, 621.0, 76.0, 6.0, 415.0, 353_108.0)
 
-#: The treatments (e1, e2): none, PI only, RTI only, both.
+#: Rows (e1, e2) of the four treatments, in the order none, PI only, RTI only, both.
 TREATMENTS = check.frozen(np.array([[0.0, 0.0], [0.0, 0.3], [0.7, 0.0], [0.7, 0.3]]))
 #: The box of logarithms to base ten that features see.
 LOW = check.frozen(np.array([4.0, 0.0, 0.0, -1.0, 1.0, 0.0]))
