@@ -49,6 +49,17 @@ STATEMENTS = {
         "poster:usefulness",
         "poster:efficiency",
     ],
+    # Numbered equations that state something; others only carry a derivation.
+    "private off-policy evaluation": [
+        *(f"xie:eq-{number}" for number in ("2.1", "2.2", "2.3", "4.1", "6.2", "6.3", "6.4")),
+        *(f"xie:{name}" for name in ("assumption-1", "lemma-2", "theorem-2", "theorem-3")),
+        *(f"xie:eq-{number}" for number in ("6.1", "6.15")),
+        *(f"xie:definition-{number}" for number in range(1, 7)),
+        *(f"xie:{name}" for name in ("lemma-1", "lemma-3", "theorem-1", "theorem-4", "table-1")),
+        *(f"xie:eq-{number}" for number in ("5.1", "b.13", "b.32")),
+        *(f"xie:figure-{number}" for number in (2, 3, 4, 6)),
+        "xie:algorithm-1-privacy",
+    ],
 }
 ERRATA = sorted((ROOT / "notebooks").rglob("errata.md"))
 #: Verdicts that say something about the printed text.

@@ -49,6 +49,17 @@ from dprl.privacy.laplace import (
     laplace_scale,
     laplace_tail,
 )
+from dprl.privacy.noisy_gradients import (
+    noisy_gradient_delta,
+    noisy_gradient_delta_lower,
+    noisy_gradient_epsilon,
+    noisy_gradient_epsilon_lower,
+    noisy_gradient_guarantee,
+    noisy_gradient_renyi_epsilon,
+    noisy_gradient_sigma,
+    noisy_gradient_sigma_lower,
+    threshold_test_delta,
+)
 from dprl.privacy.populations import (
     DataSets,
     OutputPerturbation,
@@ -135,6 +146,14 @@ __all__ = [
     "laplace_tail",
     "largest_certifiable_epsilon",
     "largest_true_positive_rate",
+    "noisy_gradient_delta",
+    "noisy_gradient_delta_lower",
+    "noisy_gradient_epsilon",
+    "noisy_gradient_epsilon_lower",
+    "noisy_gradient_guarantee",
+    "noisy_gradient_renyi_epsilon",
+    "noisy_gradient_sigma",
+    "noisy_gradient_sigma_lower",
     "optimal_composition_delta",
     "optimal_composition_epsilon",
     "run_trials",
@@ -147,4 +166,5 @@ __all__ = [
     "subsampled_gaussian_epsilon",
     "subsampled_gaussian_mu",
     "subsampled_gaussian_profile",
+    "threshold_test_delta",
 ]

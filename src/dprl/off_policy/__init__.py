@@ -1,0 +1,1 @@
+"""Off-policy evaluation as a saddle point; nothing private."""

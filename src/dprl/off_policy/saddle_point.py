@@ -1,0 +1,574 @@
+r"""Linear off-policy evaluation as a saddle point.
+
+With phi_t the features of the t-th state, rho_t = pi(a_t | s_t) / pi_b(a_t | s_t)
+the ratio of target to behaviour, and gamma the discount, one trajectory of L
+steps gives (Xie et al., equation 2.2)
+
+    A_i = v_L sum_t rho_t phi_t (phi_t - gamma phi_{t+1})^T,
+    b_i = v_L sum_t rho_t phi_t r_t,       C_i = v_L sum_t phi_t phi_t^T,   (1)
+
+and their expectations A, b, C the saddle point min over theta, max over w of
+
+    L(theta, w) = w^T (b - A theta) - 1/2 w^T C w,                          (2)
+
+w being the dual vector. At its best w it is half the mean
+squared projected Bellman error,
+
+    MSPBE(theta) = (b - A theta)^T C^{-1} (b - A theta) = 2 max_w L.        (3)
+
+The weight v_L has no default, since it decides what is estimated
+(:data:`WEIGHTINGS`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from dprl import _validation as check
+from dprl._validation import FloatArray
+
+Weighting = Literal["sum", "mean", "printed"]
+
+#: What each name makes of the L steps of a trajectory.
+WEIGHTINGS: dict[str, str] = {
+    "sum": "v_L = 1: plain sums, every step of the data weighs the same",
+    "mean": "v_L = 1/L: means over the L steps, every trajectory weighs the same",
+    "printed": "v_L = 1/(L - 1): L terms over tau = L - 1, as (2.2) is printed; L = 1 is an error",
+}
+
+# Products of features held at one time: 32 MiB of float64.
+_CHUNK = 1 << 22
+
+
+def trajectory_weights(lengths: ArrayLike, weighting: Weighting) -> FloatArray:
+    """v_L of equation (1) for trajectories of L steps.
+
+    Parameters
+    ----------
+    lengths : array_like of int, shape (m,)
+        Steps L >= 0 of each trajectory. One without steps has weight 0.
+    weighting : {"sum", "mean", "printed"}
+        A key of :data:`WEIGHTINGS`.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, a length is negative or not an integer, or one
+        equals 1 under "printed", which divides by L - 1.
+
+    Examples
+    --------
+    >>> trajectory_weights([4, 2], "mean").tolist()
+    [0.25, 0.5]
+    """
+    _known(weighting)
+    length = np.asarray(lengths)
+    if length.ndim != 1 or length.dtype.kind not in "iu" or (length < 0).any():
+        raise ValueError("lengths must be one non-negative integer for each trajectory")
+    if weighting == "sum":
+        return (length > 0).astype(np.float64)
+    divisor = length.astype(np.float64)
+    if weighting == "printed":
+        if (length == 1).any():
+            raise ValueError(
+                f"weighting 'printed' divides by tau = L - 1, which is 0 for the "
+                f"{int((length == 1).sum())} trajectories of one step"
+            )
+        divisor -= 1
+    return np.divide(1.0, divisor, out=np.zeros_like(divisor), where=length > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """A_i, b_i and C_i of m trajectories, equation (1).
+
+    Parameters
+    ----------
+    a : array_like, shape (m, n, n)
+        A_i, for n features.
+    b : array_like, shape (m, n)
+        b_i.
+    c : array_like, shape (m, n, n)
+        C_i.
+
+    float32 is kept, all else becomes float64.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit or an entry is not finite.
+    """
+
+    a: NDArray[Any]
+    b: NDArray[Any]
+    c: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        b = _samples("b", self.b, 2)
+        m, n = b.shape
+        for name, shape in (("a", (m, n, n)), ("c", (m, n, n))):
+            _store(self, name, shape)
+        object.__setattr__(self, "b", b)
+
+    @property
+    def n_trajectories(self) -> int:
+        """m."""
+        return int(self.b.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """n."""
+        return int(self.b.shape[1])
+
+    def mean(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means of A_i, b_i, C_i over the trajectories, in float64."""
+        return _mean(self.a), _mean(self.b), _mean(self.c)
+
+
+@dataclass(frozen=True, eq=False)
+class BidiagonalStatistics:
+    """A_i, b_i and C_i where A_i is bidiagonal and C_i diagonal.
+
+    So it is with one feature per state of a chain that only stays or moves one
+    to the right: O(n) numbers for each trajectory rather than O(n^2).
+
+    Parameters
+    ----------
+    diagonal : array_like, shape (m, n)
+        Diagonal of A_i.
+    above : array_like, shape (m, n - 1)
+        Entries (s, s + 1) of A_i.
+    b : array_like, shape (m, n)
+        b_i.
+    c : array_like, shape (m, n)
+        Diagonal of C_i.
+
+    float32 is kept, all else becomes float64.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit or an entry is not finite.
+    """
+
+    diagonal: NDArray[Any]
+    above: NDArray[Any]
+    b: NDArray[Any]
+    c: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        diagonal = _samples("diagonal", self.diagonal, 2)
+        m, n = diagonal.shape
+        object.__setattr__(self, "diagonal", diagonal)
+        for name, shape in (("above", (m, n - 1)), ("b", (m, n)), ("c", (m, n))):
+            _store(self, name, shape)
+
+    @property
+    def n_trajectories(self) -> int:
+        """m."""
+        return int(self.b.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """n."""
+        return int(self.b.shape[1])
+
+    def dense(self) -> Statistics:
+        """The same as full matrices; O(m n^2) memory."""
+        m, n = self.diagonal.shape
+        a = np.zeros((m, n, n), self.diagonal.dtype)
+        c = np.zeros((m, n, n), self.c.dtype)
+        i = np.arange(n)
+        a[:, i, i] = self.diagonal
+        a[:, i[:-1], i[1:]] = self.above
+        c[:, i, i] = self.c
+        return Statistics(a, self.b, c)
+
+    def mean(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means of A_i, b_i, C_i over the trajectories, as full matrices in float64."""
+        a = np.diag(_mean(self.diagonal)) + np.diag(_mean(self.above), 1)
+        return a, _mean(self.b), np.diag(_mean(self.c))
+
+
+def trajectory_statistics(
+    features: ArrayLike,
+    next_features: ArrayLike,
+    rewards: ArrayLike,
+    ratios: ArrayLike,
+    lengths: ArrayLike,
+    discount: float,
+    *,
+    weighting: Weighting,
+    dtype: DTypeLike = np.float64,
+) -> Statistics:
+    """A_i, b_i and C_i of trajectories stored end to end, equation (1).
+
+    rho_t weighs the temporal difference, hence A_i and b_i; C_i goes without,
+    as the paper prints it.
+
+    Parameters
+    ----------
+    features : array_like, shape (T, n)
+        phi_t of all steps, trajectory after trajectory.
+    next_features : array_like, shape (T, n)
+        phi_{t+1}; zero where the step ends the episode.
+    rewards : array_like, shape (T,)
+        r_t.
+    ratios : array_like, shape (T,)
+        rho_t >= 0; ones when on-policy.
+    lengths : array_like of int, shape (m,)
+        Steps of each trajectory, >= 1; they sum to T.
+    discount : float
+        gamma in [0, 1).
+    weighting : {"sum", "mean", "printed"}
+        A key of :data:`WEIGHTINGS`.
+    dtype : {float64, float32}
+        Of the result.
+
+    Returns
+    -------
+    Statistics
+        O(T n^2) time; beyond the result, memory for a bounded number of steps
+        or of one trajectory.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, lengths do not sum to T, a ratio is negative, an
+        entry is not finite, or a trajectory has one step under "printed".
+
+    Examples
+    --------
+    >>> data = trajectory_statistics(
+    ...     [[1, 0], [0, 1]], [[0, 1], [0, 0]], [0, 1], [1, 1], [2], 0.9, weighting="sum"
+    ... )
+    >>> data.a[0].tolist(), data.b[0].tolist()
+    ([[1.0, -0.9], [0.0, 1.0]], [0.0, 1.0])
+    """
+    phi, ahead, r, rho, gamma = _steps(features, next_features, rewards, ratios, discount)
+    steps, n = phi.shape
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype must be float32 or float64, got {np.dtype(dtype)}")
+    weight = trajectory_weights(lengths, weighting)
+    length = np.asarray(lengths, dtype=np.int64)
+    if (length < 1).any() or length.sum() != steps:
+        raise ValueError(
+            f"lengths must be at least 1 and sum to the {steps} steps, "
+            f"got minimum {length.min(initial=0)} and sum {length.sum()}"
+        )
+    m = length.size
+    first = np.cumsum(length) - length
+    a, c = np.empty((m, n, n), dtype), np.empty((m, n, n), dtype)
+    b = np.empty((m, n), dtype)
+    # Trajectories of one length are one batch of small matrix products.
+    order = np.argsort(length, kind="stable")
+    for group in np.split(order, np.flatnonzero(np.diff(length[order])) + 1):
+        size = max(1, _CHUNK // (int(length[group[0]]) * n + n * n))
+        for part in (group[k : k + size] for k in range(0, group.size, size)):
+            rows = first[part, None] + np.arange(length[part[0]])
+            f = phi[rows]  # (trajectories, steps, features)
+            left = (f * weight[part, None, None]).swapaxes(1, 2)
+            corrected = left * rho[rows][:, None, :]
+            a[part] = corrected @ (f - gamma * ahead[rows])
+            b[part] = (corrected @ r[rows][..., None])[..., 0]
+            c[part] = left @ f
+    return Statistics(a, b, c)
+
+
+def gradient(
+    theta: ArrayLike, w: ArrayLike, a: ArrayLike, b: ArrayLike, c: ArrayLike
+) -> FloatArray:
+    """Primal and negative dual gradient of (2), stacked (Xie et al., equation 4.1).
+
+    B(theta, w) = [-A^T w; A theta + C w - b]. A step of size beta against it is
+    one step of GTD2, equation (2.3).
+
+    Parameters
+    ----------
+    theta, w : array_like, shape (..., n)
+        Primal and dual vector.
+    a, b, c : array_like, shapes (..., n, n), (..., n), (..., n, n)
+        A, b, C, or those of single trajectories. Leading axes are broadcast.
+
+    Returns
+    -------
+    ndarray, shape (..., 2 n)
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit or an entry is not finite.
+
+    Examples
+    --------
+    >>> gradient([1.0], [2.0], [[3.0]], [1.0], [[0.5]]).tolist()
+    [-6.0, 3.0]
+    """
+    t, dual, offset = (
+        check.finite_array(name, value) for name, value in (("theta", theta), ("w", w), ("b", b))
+    )
+    first, second = check.finite_array("a", a), check.finite_array("c", c)
+    n = t.shape[-1] if t.ndim else 0
+    for name, value, shape in (
+        ("theta", t, (n,)),
+        ("w", dual, (n,)),
+        ("b", offset, (n,)),
+        ("a", first, (n, n)),
+        ("c", second, (n, n)),
+    ):
+        if n == 0 or value.shape[-len(shape) :] != shape:
+            raise ValueError(f"{name} must end in shape {shape or '(n,)'}, got {value.shape}")
+    primal = -np.einsum("...ji,...j->...i", first, dual)
+    negative_dual = (
+        np.einsum("...ij,...j->...i", first, t)
+        + np.einsum("...ij,...j->...i", second, dual)
+        - offset
+    )
+    return np.concatenate(np.broadcast_arrays(primal, negative_dual), axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class SaddlePoint:
+    """The system (A, b, C) of a population or a data set.
+
+    Parameters
+    ----------
+    a : array_like, shape (n, n)
+        A; may be singular.
+    b : array_like, shape (n,)
+        b.
+    c : array_like, shape (n, n)
+        C, symmetric and positive semidefinite.
+
+    Where C is singular, as with states that are never visited, its
+    pseudo-inverse takes the place of its inverse, and theta* is the shortest of
+    the minimisers.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit, an entry is not finite, or C is not symmetric
+        positive semidefinite within rounding.
+
+    Examples
+    --------
+    >>> system = SaddlePoint([[2.0]], [1.0], [[0.5]])
+    >>> system.solution()[0].round(12).tolist(), system.mspbe([0.0]).round(12).tolist()
+    ([0.5], 2.0)
+    """
+
+    a: FloatArray
+    b: FloatArray
+    c: FloatArray
+
+    def __post_init__(self) -> None:
+        b = check.finite_array("b", self.b, ndim=1).copy()
+        n = b.size
+        arrays = {"b": b}
+        for name in ("a", "c"):
+            value = check.finite_array(name, getattr(self, name), ndim=2).copy()
+            if n == 0 or value.shape != (n, n):
+                raise ValueError(f"{name} must have shape {(n, n)}, got {value.shape}")
+            arrays[name] = value
+        c = arrays["c"]
+        scale = float(np.abs(c).max())
+        if np.abs(c - c.T).max() > 1e-9 * scale or np.linalg.eigvalsh(c)[0] < -1e-9 * scale:
+            raise ValueError("c must be symmetric and positive semidefinite")
+        for name, value in arrays.items():
+            object.__setattr__(self, name, check.frozen(value))
+
+    @property
+    def matrix(self) -> FloatArray:
+        """Q = [[0, -A^T], [A, C]], shape (2n, 2n) (Xie et al., equation 6.3)."""
+        return np.block([[np.zeros_like(self.a), -self.a.T], [self.a, self.c]])
+
+    def solution(self) -> tuple[FloatArray, FloatArray]:
+        """theta* and w* (Xie et al., equation 6.2), shapes (n,).
+
+        theta* minimises (3), and w* = C^{-1} (b - A theta*), with A where the
+        paper prints A^T. If A can be inverted, theta* = A^{-1} b and w* = 0.
+        """
+        root = self._root()
+        theta = _least_squares(root @ self.a, root @ self.b)
+        return theta, root.T @ (root @ (self.b - self.a @ theta))
+
+    def lagrangian(self, theta: ArrayLike, w: ArrayLike) -> FloatArray:
+        """L(theta, w) of (2); (..., n) and (..., n) -> (...)."""
+        dual = self._vectors("w", w)
+        residual = self._residual(theta)
+        curvature = np.einsum("...i,ij,...j->...", dual, self.c, dual)
+        return np.asarray((dual * residual).sum(axis=-1) - curvature / 2)
+
+    def mspbe(self, theta: ArrayLike) -> FloatArray:
+        """MSPBE(theta) of (3); (..., n) -> (...)."""
+        return np.asarray(((self._residual(theta) @ self._root().T) ** 2).sum(axis=-1))
+
+    def _vectors(self, name: str, value: ArrayLike) -> FloatArray:
+        x = check.finite_array(name, value)
+        if x.ndim == 0 or x.shape[-1] != self.b.size:
+            raise ValueError(
+                f"{name} must have {self.b.size} entries in the last axis, got shape {x.shape}"
+            )
+        return x
+
+    def _residual(self, theta: ArrayLike) -> FloatArray:
+        """b - A theta; (..., n) -> (..., n)."""
+        out: FloatArray = self.b - self._vectors("theta", theta) @ self.a.T
+        return out
+
+    def _root(self) -> FloatArray:
+        """R with R^T R = C^{-1}, or the pseudo-inverse; shape (rank, n)."""
+        values, vectors = np.linalg.eigh(self.c)
+        kept = values > values[-1] * values.size * np.finfo(np.float64).eps
+        root: FloatArray = vectors[:, kept].T / np.sqrt(values[kept])[:, None]
+        return root
+
+
+def empirical(statistics: Statistics | BidiagonalStatistics) -> SaddlePoint:
+    """The system of a data set: the means of A_i, b_i, C_i over its trajectories.
+
+    >>> empirical(BidiagonalStatistics([[1.0], [3.0]], [[], []], [[1.0], [0.0]], [[1.0], [1.0]])).a
+    array([[2.]])
+    """
+    if not isinstance(statistics, (Statistics, BidiagonalStatistics)):
+        raise TypeError(
+            "statistics must be a Statistics or a BidiagonalStatistics, "
+            f"got {type(statistics).__name__}"
+        )
+    return SaddlePoint(*statistics.mean())
+
+
+def lstd(statistics: Statistics | BidiagonalStatistics) -> FloatArray:
+    """Least-squares temporal differences: A^{-1} b of the data, shape (n,).
+
+    Without privacy, and without C; the shortest least-squares solution where A
+    is singular.
+
+    With the ratios in both A and b, and weighting "sum", this is WIS-LSTD(0) of
+    Mahmood, van Hasselt and Sutton (2014).
+    """
+    system = empirical(statistics)
+    return _least_squares(system.a, system.b)
+
+
+def wis_lstd(
+    features: ArrayLike,
+    next_features: ArrayLike,
+    rewards: ArrayLike,
+    ratios: ArrayLike,
+    discount: float,
+) -> FloatArray:
+    r"""WIS-LSTD(0): least-squares temporal differences with weighted importance sampling.
+
+    At lambda = 0 each step is one sample, and the weight of its squared error is
+    its ratio, so that theta solves
+
+        sum_t rho_t phi_t (phi_t - gamma phi_{t+1})^T theta = sum_t rho_t phi_t r_t.
+
+    With one feature per state, theta(s) is the mean of r + gamma theta(s') over
+    the visits of s with the weights rho_t / sum rho_t. The ordinary kind, which
+    leaves phi_t phi_t^T without rho_t, divides by the number of visits instead.
+
+    Implemented is lambda = 0 only. For lambda > 0 the algorithm carries traces
+    that give back the products of ratios that were too much: not here.
+
+    Parameters
+    ----------
+    features, next_features : array_like, shape (T, n)
+        phi_t and phi_{t+1}, zero where the step ends the episode; of all
+        trajectories, in any order.
+    rewards, ratios : array_like, shape (T,)
+        r_t and rho_t >= 0.
+    discount : float
+        gamma in [0, 1).
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        theta; the shortest least-squares solution where the matrix is singular.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit, a ratio is negative or an entry is not finite.
+
+    Notes
+    -----
+    Source: Mahmood, van Hasselt and Sutton (2014), at lambda = 0. It equals
+    :func:`lstd` of :func:`trajectory_statistics` with weighting "sum".
+
+    Examples
+    --------
+    Two visits of one state, of which the target policy would choose only the second:
+
+    >>> wis_lstd([[1], [1]], [[0], [0]], [5, 3], [0, 2], 0.9)
+    array([3.])
+    """
+    phi, ahead, r, rho, gamma = _steps(features, next_features, rewards, ratios, discount)
+    weighted = rho[:, None] * phi
+    return _least_squares(weighted.T @ (phi - gamma * ahead), weighted.T @ r)
+
+
+def _least_squares(a: FloatArray, b: FloatArray) -> FloatArray:
+    """The shortest least-squares solution of a theta = b."""
+    return np.asarray(np.linalg.lstsq(a, b, rcond=None)[0], dtype=np.float64)
+
+
+def _steps(
+    features: ArrayLike,
+    next_features: ArrayLike,
+    rewards: ArrayLike,
+    ratios: ArrayLike,
+    discount: float,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]:
+    """Checked phi_t, phi_{t+1}, r_t, rho_t of T steps, and gamma."""
+    phi = check.finite_array("features", features, ndim=2)
+    ahead = check.finite_array("next_features", next_features, ndim=2)
+    steps = len(phi)
+    if ahead.shape != phi.shape or phi.size == 0:
+        raise ValueError(
+            f"features and next_features must have one shape (T, n), not empty, "
+            f"got {phi.shape} and {ahead.shape}"
+        )
+    r = check.finite_array("rewards", rewards, ndim=1)
+    rho = check.finite_array("ratios", ratios, ndim=1)
+    for name, values in (("rewards", r), ("ratios", rho)):
+        if values.shape != (steps,):
+            raise ValueError(f"{name} must have one entry per step, {steps}, got {values.size}")
+    if (rho < 0).any():
+        raise ValueError(f"ratios must not be negative, got minimum {rho.min()}")
+    return phi, ahead, r, rho, check.discount(discount)
+
+
+def _known(weighting: str) -> None:
+    if weighting not in WEIGHTINGS:
+        raise ValueError(f"weighting must be one of {sorted(WEIGHTINGS)}, got {weighting!r}")
+
+
+def _samples(name: str, values: Any, ndim: int) -> NDArray[Any]:
+    """A finite array of float32 as it is, or of float64."""
+    x = np.asarray(values)
+    if x.dtype != np.float32:
+        return check.finite_array(name, values, ndim=ndim)
+    if x.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError(f"{name} holds NaN or infinite values; all must be finite")
+    return x
+
+
+def _store(target: object, name: str, shape: tuple[int, ...]) -> None:
+    """Check one field of a frozen dataclass against its shape and keep it."""
+    value = _samples(name, getattr(target, name), len(shape))
+    if value.shape != shape or shape[0] == 0 or shape[-1] < 0:
+        raise ValueError(f"{name} must have shape {shape} with at least one row, got {value.shape}")
+    object.__setattr__(target, name, value)
+
+
+def _mean(values: NDArray[Any]) -> FloatArray:
+    out: FloatArray = values.mean(axis=0, dtype=np.float64)
+    return out

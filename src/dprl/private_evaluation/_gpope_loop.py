@@ -1,0 +1,105 @@
+"""The compiled loop of Algorithm 1 (Xie et al.): every setting and a block of trials at once.
+
+One call makes K steps. The two kernels differ in how the state lies in memory: with bidiagonal
+statistics the trials are the last axis, so that every operation is elementwise along them; with
+dense ones each trial is a product of matrices. The numbers of a trial do not depend on which
+other trials are in the block.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+#: theta, w, clipped steps, largest gradient norm.
+State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+@jax.jit
+def bidiagonal(
+    state: State,
+    rows: tuple[jax.Array, ...],
+    noise: jax.Array,
+    step: jax.Array,
+    live: jax.Array,
+    scale: jax.Array,
+    clip: jax.Array,
+) -> State:
+    """K steps; theta and w have shape (settings, n, trials).
+
+    rows: diagonal, above, b, c of the drawn trajectories, (K, trials, n or n - 1);
+    noise (groups, K, trials of a group, 2n), standard; step (K, settings);
+    live (K,): False for steps that only fill the call;
+    scale (settings,): standard deviation of the noise.
+    """
+    dtype = state[0].dtype
+    n = state[0].shape[1]
+
+    def trials_last(x: jax.Array) -> jax.Array:
+        return jnp.swapaxes(x, 1, 2).astype(dtype)
+
+    def one(state: State, x: tuple[jax.Array, ...]) -> tuple[State, None]:
+        theta, w, clipped, largest = state
+        d, u, b, c, z, beta, alive = x
+        primal = -(d * w + jnp.pad(u * w[:, :-1], ((0, 0), (1, 0), (0, 0))))
+        dual = d * theta + jnp.pad(u * theta[:, 1:], ((0, 0), (0, 1), (0, 0))) + c * w - b
+        # The norm, term by term: one pass over the state, along the trials, nothing stored.
+        square = jnp.zeros_like(largest)
+        for i in range(n):
+            p = d[i] * w[:, i]
+            q = d[i] * theta[:, i] + c[i] * w[:, i] - b[i]
+            if i:
+                p = p + u[i - 1] * w[:, i - 1]
+            if i < n - 1:
+                q = q + u[i] * theta[:, i + 1]
+            square = square + p * p + q * q
+        norm = jnp.sqrt(square)
+        keep = jnp.minimum(1.0, clip / norm)[:, None]
+        size, spread = beta[:, None, None], scale[:, None, None]
+        after = (
+            theta - size * (keep * primal + spread * z[:n]),
+            w - size * (keep * dual + spread * z[n:]),
+            clipped + (alive & (norm > clip)),
+            jnp.maximum(largest, jnp.where(alive, norm, 0)),
+        )
+        return after, None
+
+    z = jnp.moveaxis(noise, (0, 2), (2, 3))  # (K, 2n, groups, trials of a group)
+    z = z.reshape(*z.shape[:2], -1).astype(dtype)
+    xs = (*(trials_last(x) for x in rows), z, step, live)
+    return jax.lax.scan(one, state, xs)[0]
+
+
+@jax.jit
+def dense(
+    state: State,
+    rows: tuple[jax.Array, ...],
+    noise: jax.Array,
+    step: jax.Array,
+    live: jax.Array,
+    scale: jax.Array,
+    clip: jax.Array,
+) -> State:
+    """K steps; theta and w have shape (trials, settings, n). rows: a, b, c; the rest as above."""
+    dtype = state[0].dtype
+    n = state[0].shape[2]
+
+    def one(state: State, x: tuple[jax.Array, ...]) -> tuple[State, None]:
+        theta, w, clipped, largest = state
+        a, b, c, z, beta, alive = x
+        primal = -jnp.einsum("tsj,tji->tsi", w, a)
+        dual = jnp.einsum("tsj,tij->tsi", theta, a) + jnp.einsum("tsj,tij->tsi", w, c) - b[:, None]
+        norm = jnp.sqrt((primal * primal).sum(axis=2) + (dual * dual).sum(axis=2))
+        keep = jnp.minimum(1.0, clip / norm)[..., None]
+        size, spread = beta[:, None], scale[:, None]
+        after = (
+            theta - size * (keep * primal + spread * z[:, None, :n]),
+            w - size * (keep * dual + spread * z[:, None, n:]),
+            clipped + (alive & (norm > clip)),
+            jnp.maximum(largest, jnp.where(alive, norm, 0)),
+        )
+        return after, None
+
+    z = jnp.swapaxes(noise, 0, 1).reshape(noise.shape[1], -1, 2 * n).astype(dtype)
+    xs = (*(x.astype(dtype) for x in rows), z, step, live)
+    return jax.lax.scan(one, state, xs)[0]

@@ -1,0 +1,1 @@
+"""Mountain car and HIV, stepped for many episodes at once, and Q-learning on them."""

@@ -1,0 +1,286 @@
+"""Algorithm 1 beside a plain loop with the same draws and noise; what is refused."""
+
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+
+from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics, empirical, gradient
+from dprl.privacy.noisy_gradients import noisy_gradient_delta
+from dprl.private_evaluation.gpope import (
+    ConstantStep,
+    DiminishingStep,
+    gpope,
+    gpope_diagnostics,
+    run_gpope,
+)
+
+STEPS = [ConstantStep(0.3), DiminishingStep(2.0, 3.0), ConstantStep(2.0, 0.5)]
+SIGMAS = [0.0, 0.5, 2.0]
+
+
+def bidiagonal(n, m=20, seed=0):
+    rng = np.random.default_rng(seed)
+    parts = (rng.normal(size=(m, k)) for k in (n, n - 1, n))
+    return BidiagonalStatistics(*parts, rng.random((m, n)))
+
+
+def dense(n, m=20, seed=0):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(m, n, n))
+    return Statistics(root, rng.normal(size=(m, n)), root @ root.swapaxes(1, 2))
+
+
+def plain(data, sigma, clip, step, iterations, seed, trial, start=None):
+    """Algorithm 1, line by line; the random numbers are those of the trial's group of eight."""
+    data = data.dense() if isinstance(data, BidiagonalStatistics) else data
+    n = data.n_features
+    draws, normals = (
+        np.random.Generator(np.random.SFC64(s))
+        for s in np.random.SeedSequence(seed, spawn_key=(trial // 8,)).spawn(2)
+    )
+    drawn = draws.integers(data.n_trajectories, size=(iterations, 8))[:, trial % 8]
+    zeta = normals.standard_normal((iterations, 8, 2 * n), dtype=np.float32)[:, trial % 8]
+    x = np.zeros(2 * n) if start is None else np.concatenate(start)
+    path, clipped = [], 0
+    for i in range(iterations):
+        k = drawn[i]
+        g = gradient(x[:n], x[n:], data.a[k], data.b[k], data.c[k])
+        norm = np.linalg.norm(g)
+        clipped += norm > clip
+        noisy = g / max(1.0, norm / clip) + clip * sigma * zeta[i].astype(float)
+        x = x - step.size(i + 1, iterations) * noisy
+        path.append(x)
+    return np.array(path), clipped
+
+
+@pytest.mark.parametrize("data", [bidiagonal(1), bidiagonal(5), dense(1), dense(4)])
+def test_whole_run_equals_the_plain_loop(data):
+    start = (np.full(data.n_features, 0.5), np.full(data.n_features, -1.0))
+    seen = gpope_diagnostics(
+        data,
+        sigma=SIGMAS,
+        clip=0.7,
+        steps=STEPS,
+        iterations=300,
+        seed=3,
+        trials=11,
+        start=start,
+        at=[1, 7, 300],
+    )
+    run = seen.iterates
+    assert run.theta.shape == (3, 11, data.n_features)
+    assert run.theta_at.shape == (3, 3, 11, data.n_features)
+    for j, trial in ((0, 0), (1, 7), (2, 10)):
+        path, clipped = plain(data, SIGMAS[j], 0.7, STEPS[j], 300, 3, trial, start)
+        ours = np.concatenate([run.theta_at[:, j, trial], run.w_at[:, j, trial]], axis=1)
+        np.testing.assert_allclose(ours, path[[0, 6, 299]], rtol=1e-10, atol=1e-10)
+        assert seen.clipped[j, trial] == clipped
+    np.testing.assert_array_equal(run.theta_at[-1], run.theta)
+
+
+@pytest.mark.parametrize("data", [bidiagonal(6, 1), dense(6, 1)])
+def test_one_step_is_the_gradient(data):
+    rng = np.random.default_rng(1)
+    theta, w = rng.normal(size=(2, 6))
+    end = run_gpope(
+        data, sigma=0, clip=1e9, steps=ConstantStep(1), iterations=1, seed=0, start=(theta, w)
+    )
+    full = data.dense() if isinstance(data, BidiagonalStatistics) else data
+    expected = gradient(theta, w, full.a[0], full.b[0], full.c[0])
+    moved = np.concatenate([theta - end.theta[0, 0], w - end.w[0, 0]])
+    np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-12)
+
+
+def test_clipping_is_joint():
+    data = Statistics([[[3.0]]], [[0.0]], [[[0.0]]])
+    # gradient (-A w, A theta) = (-3, 12); norm sqrt(153), clipped to 1
+    end = run_gpope(
+        data,
+        sigma=0,
+        clip=1.0,
+        steps=ConstantStep(1.0),
+        iterations=1,
+        seed=0,
+        start=([4.0], [1.0]),
+    )
+    length = np.sqrt(153)
+    np.testing.assert_allclose(end.theta, [[[4 + 3 / length]]])
+    np.testing.assert_allclose(end.w, [[[1 - 12 / length]]])
+
+
+@pytest.mark.parametrize("data", [bidiagonal(3), dense(3)])
+def test_numbers_do_not_depend_on_the_division(data):
+    run = partial(
+        run_gpope, data, clip=1.0, iterations=70, seed=5, sigma=1.0, steps=ConstantStep(0.1)
+    )
+    few = run(trials=3)
+    many = run(trials=70, at=[5, 9, 40])
+    np.testing.assert_array_equal(many.theta[:, :3], few.theta)
+    several = run(trials=70, steps=STEPS)
+    third = run(trials=70, steps=STEPS[2])
+    np.testing.assert_allclose(several.theta[2:], third.theta, rtol=1e-12, atol=1e-13)
+    assert not np.allclose(many.theta[0, 0], many.theta[0, 1])
+
+
+def test_workers_change_nothing():
+    run = partial(
+        run_gpope,
+        bidiagonal(3),
+        clip=1.0,
+        iterations=30,
+        seed=5,
+        sigma=1.0,
+        steps=STEPS,
+        trials=40,
+        at=[2, 30],
+    )
+    one, two = run(), run(workers=2)
+    for field in ("theta", "w", "theta_at", "w_at"):
+        np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
+
+
+def test_dense_and_bidiagonal_agree():
+    data = bidiagonal(4)
+    run = partial(run_gpope, sigma=0.5, clip=1.0, steps=STEPS, iterations=200, seed=1, trials=9)
+    np.testing.assert_allclose(run(data).w, run(data.dense()).w, rtol=1e-10, atol=1e-12)
+
+
+def test_single_precision_is_close_and_shares_the_noise():
+    run = partial(
+        run_gpope, bidiagonal(3), sigma=0.5, clip=1.0, steps=STEPS, iterations=200, seed=1
+    )
+    np.testing.assert_allclose(run(precision="single").theta, run().theta, atol=1e-4)
+
+
+def test_each_trial_may_have_its_own_data():
+    run = partial(run_gpope, sigma=0.5, clip=1.0, steps=STEPS, iterations=50, seed=1, trials=10)
+    own = run(lambda trial: bidiagonal(2, seed=trial))
+    for trial in (0, 9):
+        shared = run(bidiagonal(2, seed=trial))
+        np.testing.assert_array_equal(own.theta[:, trial], shared.theta[:, trial])
+
+
+def test_without_noise_it_finds_the_saddle_point():
+    data = Statistics([[[1.0, 0.5], [0.0, 1.0]]], [[1.0, 2.0]], [np.eye(2)])
+    theta, w = empirical(data).solution()
+    end = run_gpope(data, sigma=0, clip=1e6, steps=ConstantStep(0.2), iterations=2_000, seed=0)
+    np.testing.assert_allclose(end.theta[0, 0], theta, atol=1e-6)
+    np.testing.assert_allclose(end.w[0, 0], w, atol=1e-6)
+
+
+def test_noise_has_the_stated_size():
+    data = Statistics([[[0.0]]], [[0.0]], [[[0.0]]])
+    end = run_gpope(
+        data,
+        sigma=[2.0, 0.5],
+        clip=3.0,
+        steps=ConstantStep(0.1),
+        iterations=4,
+        seed=1,
+        trials=20_000,
+    )
+    expected = 0.1 * 3 * np.array([2.0, 0.5]) * np.sqrt(4)
+    for x in (end.theta, end.w):
+        np.testing.assert_allclose(x[..., 0].std(axis=1), expected, rtol=0.03)
+    assert abs(np.corrcoef(end.theta[0, :, 0], end.w[0, :, 0])[0, 1]) < 0.04
+
+
+def test_promise_is_certified_and_the_run_is_that_of_its_sigma():
+    data = bidiagonal(2, m=60)
+    given = {"clip": 1.0, "steps": STEPS[1], "iterations": 60, "seed": 2, "trials": 2}
+    release = gpope(data, 0.5, 1e-3, **given)
+    assert noisy_gradient_delta(release.sigma, 60, 60, 0.5) <= 1e-3
+    assert str(release.guarantee).endswith("neighbours: replace one trajectory")
+    run = run_gpope(data, sigma=release.sigma, **given)
+    np.testing.assert_array_equal(run.theta, release.iterates.theta)
+
+
+def test_package_does_not_import_jax():
+    code = "import sys, dprl.private_evaluation; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+GOOD = {
+    "sigma": 1.0,
+    "clip": 1.0,
+    "steps": ConstantStep(0.1),
+    "iterations": 3,
+    "seed": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clip": 0.0}, "clip must be positive"),
+        ({"clip": -1.0}, "clip must be positive"),
+        ({"clip": float("nan")}, "clip must be finite"),
+        ({"sigma": -0.1}, "sigma must be one or several numbers >= 0"),
+        ({"sigma": float("nan")}, "sigma holds NaN"),
+        ({"sigma": []}, "sigma must be one or several"),
+        ({"sigma": [1.0, 2.0], "steps": STEPS}, "sigma and steps must be of one length"),
+        ({"iterations": 0}, "iterations must be at least 1"),
+        ({"iterations": 2.5}, "iterations must be an integer"),
+        ({"trials": 0}, "trials must be at least 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": np.random.default_rng(0)}, "seed must be an integer"),
+        ({"steps": "constant"}, "steps must be a ConstantStep"),
+        ({"steps": [0.1]}, "steps must be a ConstantStep"),
+        ({"steps": []}, "sigma and steps must be of one length"),
+        ({"start": ([0.0], [0.0])}, "start must hold two vectors of 2 entries"),
+        ({"start": np.zeros(4)}, "start must be a pair"),
+        ({"start": ([0.0, np.nan], [0.0, 0.0])}, "start holds NaN"),
+        ({"at": [4]}, "at must be increasing iterations in 1 .. 3"),
+        ({"at": [2, 1]}, "at must be increasing"),
+        ({"at": [0]}, "at must be at least 1"),
+        ({"precision": "half"}, "precision must be 'double' or 'single'"),
+        ({"workers": 0}, "workers must be at least 1"),
+    ],
+)
+def test_bad_input(change, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        run_gpope(bidiagonal(2), **{**GOOD, **change})
+
+
+def test_bad_data():
+    with pytest.raises(TypeError, match="statistics must be a Statistics"):
+        run_gpope(np.zeros((3, 2, 2)), **GOOD)
+    with pytest.raises(TypeError, match="statistics must be a Statistics"):
+        run_gpope(lambda trial: None, **GOOD)
+    with pytest.raises(ValueError, match="of trial 1 are"):
+        run_gpope(lambda trial: bidiagonal(2, m=20 + trial), **GOOD, trials=2)
+    with pytest.raises(ValueError, match="a holds NaN"):
+        Statistics([[[np.nan]]], [[0.0]], [[[0.0]]])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: ConstantStep(0.0), "eta must be positive"),
+        (lambda: ConstantStep(1.0, -0.5), "k must not be negative"),
+        (lambda: DiminishingStep(-1.0), "eta must be positive"),
+        (lambda: DiminishingStep(1.0, -1.0), "offset must not be negative"),
+        (lambda: DiminishingStep(float("inf")), "eta must be finite"),
+    ],
+)
+def test_bad_steps(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "message"),
+    [
+        (0.0, 1e-5, "epsilon must be positive"),
+        (-1.0, 1e-5, "epsilon must be positive"),
+        (1.0, 0.0, "delta"),
+        (1.0, 0.9, "choose delta well below 1/20"),
+    ],
+)
+def test_bad_promise(epsilon, delta, message):
+    given = {k: v for k, v in GOOD.items() if k != "sigma"}
+    with pytest.raises(ValueError, match=message):
+        gpope(bidiagonal(2), epsilon, delta, **given)
