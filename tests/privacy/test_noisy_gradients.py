@@ -160,3 +160,22 @@ def test_bad_input_is_named(function, arguments, name):
 def test_whole_numbers_must_be_whole():
     with pytest.raises(TypeError, match="records"):
         privacy.noisy_gradient_delta(1.0, 10.5, 10, 1.0)
+
+
+def test_a_promise_is_confirmed_by_the_grid(monkeypatch):
+    """If the inversion were too optimistic, the grid's own noise and epsilon would be used."""
+    setting = (0.5, 0.01, 60, 60)
+    sigma = noisy_gradients.noisy_gradient_certified_sigma(*setting)
+    assert sigma == noisy_gradients.noisy_gradient_sigma(*setting)
+    assert accounting.subsampled_gaussian_delta(2 / sigma, 1 / 60, 60, 0.5) <= 0.01
+    monkeypatch.setattr(noisy_gradients, "noisy_gradient_sigma", lambda *_: 0.9 * sigma)
+    cautious = noisy_gradients.noisy_gradient_certified_sigma(*setting)
+    assert accounting.subsampled_gaussian_delta(2 / cautious, 1 / 60, 60, 0.5) <= 0.01
+    assert cautious == pytest.approx(sigma, rel=0.01)
+    monkeypatch.setattr(noisy_gradients, "noisy_gradient_epsilon", lambda *_: 0.4)
+    promise = noisy_gradients.noisy_gradient_guarantee(sigma, 60, 60, 0.01)
+    assert promise.epsilon == pytest.approx(0.5, rel=0.01)
+
+
+def test_where_no_noise_is_needed_none_is_certified():
+    assert noisy_gradients.noisy_gradient_certified_sigma(0.5, 0.5, 60, 1) == 0

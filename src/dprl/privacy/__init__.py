@@ -50,6 +50,7 @@ from dprl.privacy.laplace import (
     laplace_tail,
 )
 from dprl.privacy.noisy_gradients import (
+    noisy_gradient_certified_sigma,
     noisy_gradient_delta,
     noisy_gradient_delta_lower,
     noisy_gradient_epsilon,
@@ -146,6 +147,7 @@ __all__ = [
     "laplace_tail",
     "largest_certifiable_epsilon",
     "largest_true_positive_rate",
+    "noisy_gradient_certified_sigma",
     "noisy_gradient_delta",
     "noisy_gradient_delta_lower",
     "noisy_gradient_epsilon",

@@ -38,7 +38,7 @@ from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
 from dprl.privacy import Guarantee
-from dprl.privacy.noisy_gradients import noisy_gradient_sigma
+from dprl.privacy.noisy_gradients import noisy_gradient_certified_sigma
 from dprl.private_evaluation import _gpope_loop as loop
 from dprl.private_evaluation.common import NEIGHBOURS
 
@@ -224,7 +224,7 @@ def gpope(
     """
     n_iterations = check.whole("iterations", iterations)
     m = _first(statistics).n_trajectories
-    sigma = noisy_gradient_sigma(epsilon, delta, m, n_iterations)
+    sigma = noisy_gradient_certified_sigma(epsilon, delta, m, n_iterations)
     if sigma == 0:
         raise ValueError(
             f"delta = {delta!r} is at least the probability that a given trajectory is ever "
