@@ -7,7 +7,7 @@ each of N steps draws one of the m trajectories uniformly, takes its gradient (4
 
 clips this vector of 2n numbers to the norm h, adds noise, and moves against it:
 
-    x <- x - beta_i (B_i min{1, h/|B_i|} + h sigma zeta_i),   zeta_i ~ N(0, I).         (2)
+    x <- x - beta_i (B_i min(1, h/|B_i|) + h sigma zeta_i),   zeta_i ~ N(0, I).         (2)
 
 **Privacy.** Neighbours replace one trajectory; m is public. Two clipped gradients may differ by 2h,
 not by h, so a step is a Gaussian mechanism with mu = 2/sigma, sub-sampled with fraction 1/m, and
