@@ -31,6 +31,14 @@ def positive(name: str, value: Any) -> float:
     return x
 
 
+def not_negative(name: str, value: Any) -> float:
+    """A finite number >= 0."""
+    x = real(name, value)
+    if x < 0:
+        raise ValueError(f"{name} must not be negative, got {value!r}")
+    return x
+
+
 def open_unit(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     x = real(name, value)

@@ -343,3 +343,47 @@ def test_a_bad_number_of_workers_in_the_environment_is_refused(monkeypatch, valu
     monkeypatch.setenv("DPRL_WORKERS", value)
     with pytest.raises(SweepError, match="DPRL_WORKERS must be a positive integer"):
         sweeps.run(draw, TASKS, seed=1, label="x")
+
+
+# -- arrays that trials share ---------------------------------------------------------------
+
+
+def test_a_shared_array_comes_back_and_is_written_once(folder):
+    array = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
+    path = sweeps.share(array)
+    written = path.stat().st_mtime_ns
+    back = np.load(path, mmap_mode="r")
+    assert path.is_relative_to(folder.parent / "shared")
+    assert back.dtype == np.float32
+    assert np.array_equal(back, array)
+    assert sweeps.share(array) == path
+    assert path.stat().st_mtime_ns == written
+    assert sweeps.share(array.astype(np.float64)) != path
+    assert [p.name for p in path.parent.iterdir() if p.suffix != ".npy"] == []
+
+
+def test_an_array_that_cannot_be_written_leaves_nothing(folder, monkeypatch):
+    def fail(file, array):
+        file.write(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(sweeps.np, "save", fail)
+    with pytest.raises(OSError, match="full"):
+        sweeps.share(np.ones(3))
+    assert list((folder.parent / "shared").iterdir()) == []
+
+
+def test_only_numbers_are_shared():
+    with pytest.raises(SweepError, match="numbers"):
+        sweeps.share([object()])
+
+
+def shared_sum(task, seed):
+    return float(np.load(task["file"], mmap_mode="r")[task["row"]].sum())
+
+
+def test_trials_read_a_shared_array(stop_workers):
+    array = np.arange(12.0).reshape(3, 4)
+    file = str(sweeps.share(array))
+    tasks = [{"file": file, "row": i} for i in range(3)]
+    assert sweeps.run(shared_sum, tasks, seed=1, workers=2, label="shared") == [6.0, 22.0, 38.0]

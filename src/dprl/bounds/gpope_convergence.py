@@ -53,7 +53,12 @@ from scipy.linalg import solve_continuous_lyapunov
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.off_policy.saddle_point import BidiagonalStatistics, SaddlePoint, Statistics
+from dprl.off_policy.saddle_point import (
+    BidiagonalStatistics,
+    SaddlePoint,
+    Statistics,
+    gradient,
+)
 
 # -- as printed -------------------------------------------------------------------------------
 
@@ -177,7 +182,7 @@ def theorem_3_printed(
     start, size, eigenvalue, spread = _printed(squared, eta, smallest, variance)
     if size <= 1:
         raise ValueError(f"eta must exceed 1, got {eta!r}")
-    number, added = check.whole("iterations", iterations), _not_negative("noise", noise)
+    number, added = check.whole("iterations", iterations), check.not_negative("noise", noise)
     factor = size**2 / ((size - 1) * eigenvalue**2)
     return TwoTerms(max(start, factor * spread) / number, factor * added / number)
 
@@ -266,7 +271,7 @@ def equation_6_15_printed(variance: float, length: int) -> float:
     length : int
         tau >= 1.
     """
-    return _not_negative("variance", variance) / check.whole("length", length)
+    return check.not_negative("variance", variance) / check.whole("length", length)
 
 
 def equation_6_15(variance: float, length: int, correlation: float) -> float:
@@ -289,7 +294,7 @@ def equation_6_15(variance: float, length: int, correlation: float) -> float:
     >>> [round(equation_6_15(1.0, 10, r), 4) for r in (0.0, 0.5, 1.0)]
     [0.1, 0.26, 1.0]
     """
-    spread, tau = _not_negative("variance", variance), check.whole("length", length)
+    spread, tau = check.not_negative("variance", variance), check.whole("length", length)
     r = check.real("correlation", correlation)
     if not -1 <= r <= 1:
         raise ValueError(f"correlation must lie in [-1, 1], got {correlation!r}")
@@ -345,7 +350,7 @@ class Contraction:
         p = solve_continuous_lyapunov(q.T, np.eye(len(q)))
         p = (p + p.T) / 2
         object.__setattr__(self, "q", check.frozen(q))
-        object.__setattr__(self, "growth", _not_negative("growth", self.growth))
+        object.__setattr__(self, "growth", check.not_negative("growth", self.growth))
         object.__setattr__(self, "p", check.frozen(p))
 
     @cached_property
@@ -423,7 +428,7 @@ class Contraction:
         """
         size = self._eta(eta)
         _, offset = self.schedule(size)
-        start, s = _not_negative("squared", squared), _not_negative("spread", spread)
+        start, s = check.not_negative("squared", squared), check.not_negative("spread", spread)
         number = check.whole("iterations", iterations, minimum=0)
         first = (1 + offset) * start
         second = 4 * size**2 * self.largest**3 * s / (size - 1)
@@ -434,7 +439,7 @@ class Contraction:
         step = check.positive("beta", beta)
         if step > self.largest_step * (1 + 1e-12):
             raise ValueError(f"beta must be at most {self.largest_step:g}, got {beta!r}")
-        return _not_negative("squared", squared), step, _not_negative("spread", spread)
+        return check.not_negative("squared", squared), step, check.not_negative("spread", spread)
 
     def _eta(self, eta: float) -> float:
         size = check.positive("eta", eta)
@@ -462,7 +467,8 @@ class GradientSpread:
     def constants(self, n: int, clip: float = 1.0, sigma: float = 0.0) -> tuple[float, float]:
         """S and K of (7)."""
         d, h = 2 * check.whole("n", n), check.positive("clip", clip)
-        return 2 * self.at_solution + d * (h * _not_negative("sigma", sigma)) ** 2, 2 * self.growth
+        noise = d * (h * check.not_negative("sigma", sigma)) ** 2
+        return 2 * self.at_solution + noise, 2 * self.growth
 
 
 def gradient_spread(statistics: Statistics | BidiagonalStatistics) -> GradientSpread:
@@ -485,8 +491,7 @@ def gradient_spread(statistics: Statistics | BidiagonalStatistics) -> GradientSp
     a, c = (np.asarray(x, dtype=np.float64) for x in (statistics.a, statistics.c))
     b = np.asarray(statistics.b, dtype=np.float64)
     theta, w = SaddlePoint(*statistics.mean()).solution()
-    primal = np.einsum("kji,j->ki", a, w)
-    dual = a @ theta + c @ w - b
+    at_solution = gradient(theta, w, a, b, c)
     da, dc = a - a.mean(axis=0), c - c.mean(axis=0)
     # (Q_i - Q)^T (Q_i - Q) in blocks
     upper = np.einsum("kji,kjl->il", da, da)
@@ -494,7 +499,7 @@ def gradient_spread(statistics: Statistics | BidiagonalStatistics) -> GradientSp
     lower = np.einsum("kij,klj->il", da, da) + np.einsum("kji,kjl->il", dc, dc)
     mean = np.block([[upper, cross], [cross.T, lower]]) / len(a)
     return GradientSpread(
-        float((primal**2).sum(axis=1).mean() + (dual**2).sum(axis=1).mean()),
+        float((at_solution**2).sum(axis=1).mean()),
         max(0.0, float(np.linalg.eigvalsh(mean)[-1])),
     )
 
@@ -549,10 +554,10 @@ def _printed(
     squared: float, step: float, smallest: float, variance: float
 ) -> tuple[float, float, float, float]:
     return (
-        _not_negative("squared", squared),
+        check.not_negative("squared", squared),
         check.positive("step", step),
         check.positive("smallest", smallest),
-        _not_negative("variance", variance),
+        check.not_negative("variance", variance),
     )
 
 
@@ -566,10 +571,3 @@ def _noise(
         check.positive("sigma", sigma),
         check.whole("m", m),
     )
-
-
-def _not_negative(name: str, value: float) -> float:
-    x = check.real(name, value)
-    if x < 0:
-        raise ValueError(f"{name} must not be negative, got {value!r}")
-    return x

@@ -205,11 +205,9 @@ def lemma_3(alpha: ArrayLike, distance: float, sigma: float) -> FloatArray:
     0.25
     """
     x, noise = check.finite_array("alpha", alpha), check.positive("sigma", sigma)
-    d = check.real("distance", distance)
+    d = check.not_negative("distance", distance)
     if (x < 1).any():
         raise ValueError("alpha must be at least 1")
-    if d < 0:
-        raise ValueError(f"distance must not be negative, got {distance!r}")
     return np.asarray(x * d**2 / (2 * noise**2))
 
 

@@ -405,9 +405,7 @@ def lemma_3_3(first: ArrayLike, second: ArrayLike, epsilon: float) -> tuple[Floa
     (0.6, 0.158)
     """
     p, q = check.finite_array("first", first), check.finite_array("second", second)
-    eps = check.real("epsilon", epsilon)
-    if eps < 0:
-        raise ValueError(f"epsilon must not be negative, got {epsilon!r}")
+    eps = check.not_negative("epsilon", epsilon)
     if p.ndim == 0 or q.ndim == 0 or p.shape[-1] != q.shape[-1]:
         raise ValueError(f"both must share their last axis, got shapes {p.shape}, {q.shape}")
     for name, x in (("first", p), ("second", q)):

@@ -145,9 +145,7 @@ def theorem_11_1_printed(
     >>> float(theorem_11_1_printed([0.9, 0.1], 1, 100.0, constant=10.0))  # R_1 is 0.4
     0.002
     """
-    c = check.real("constant", constant)
-    if c < 0:
-        raise ValueError(f"constant must not be negative, got {constant!r}")
+    c = check.not_negative("constant", constant)
     eps, k = _epsilon(epsilon), np.size(means)
     out: FloatArray = theorem_11_1_leading_term(means, horizon, epsilon) + c * k / eps**2
     return out

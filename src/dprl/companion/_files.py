@@ -12,12 +12,15 @@ killed at any point leaves either the old file or the new one.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 PROFILES = ("quick", "paper")  # of a page
 #: Profiles under which tables are kept; only a command records with the profile ``laptop``.
@@ -110,16 +113,23 @@ def write_atomic(path: Path, content: str | bytes) -> bool:
     if path.is_file() and path.read_bytes() == data:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(data)
+    return True
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file that becomes ``path`` when the block has succeeded, and vanishes if it fails."""
     temporary = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)  # noqa: PTH105 - the one call that is atomic everywhere
     finally:
         temporary.unlink(missing_ok=True)
-    return True
 
 
 def sha256(data: bytes) -> str:

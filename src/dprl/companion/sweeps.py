@@ -34,6 +34,7 @@ import shutil
 import threading
 import time
 import types
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,8 +42,9 @@ from typing import Any, TypeVar
 import joblib
 import numpy as np
 from numpy.random import SeedSequence
+from numpy.typing import ArrayLike
 
-from ._files import find_root, sha256, source_hash, write_atomic
+from ._files import find_root, replacing, sha256, source_hash, write_atomic
 
 T = TypeVar("T")
 Task = dict[str, Any]
@@ -104,6 +106,46 @@ def run(
             advance()
     shutil.rmtree(folder, ignore_errors=True)
     return [results[i] for i in range(len(tasks))]
+
+
+def share(array: ArrayLike) -> Path:
+    """Write an array where every process of a sweep can read it, and say where.
+
+    What a trial uses from outside travels with each of its tasks; a large array should not.
+    ``np.load(path, mmap_mode="r")`` maps it, once for all processes of a machine. The name is a
+    hash of the contents, so a sweep that is resumed finds the file, and its key is the same.
+
+    Parameters
+    ----------
+    array : array_like
+        Numbers.
+
+    Returns
+    -------
+    Path
+        An .npy file under ``_build/shared``; ``make clean`` removes it.
+
+    Raises
+    ------
+    SweepError
+        If the array holds Python objects.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    ...     np.load(share([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+    data = np.ascontiguousarray(array)
+    if data.dtype.hasobject:
+        raise SweepError(f"only an array of numbers can be shared, got type {data.dtype}")
+    path = find_root() / "_build" / "shared" / f"{joblib.hash(data)}.npy"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            np.save(file, data)
+    return path
 
 
 def _check(
@@ -175,7 +217,10 @@ def _on_cluster(jobs: list[tuple[Any, ...]], scheduler: str) -> Iterator[tuple[i
 
 def _parallel(jobs: list[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
     pool = joblib.Parallel(return_as="generator_unordered")
-    yield from pool(joblib.delayed(_one)(*job) for job in jobs)
+    with warnings.catch_warnings():
+        # a worker that had been idle left just now: another one takes the job
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        yield from pool(joblib.delayed(_one)(*job) for job in jobs)
 
 
 def _one(trial: Trial[T], index: int, task: Task, seed: SeedSequence, label: str) -> tuple[int, T]:

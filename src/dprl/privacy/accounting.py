@@ -179,7 +179,7 @@ def subsampled_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float
     0.02012
     """
     size, q, number = _setting(mu, fraction, m)
-    eps = _not_negative("epsilon", epsilon)
+    eps = check.not_negative("epsilon", epsilon)
     if number == 1:
         return _one_release(eps, size, q)
     return _composed_delta(size, q, number, eps, TOLERANCE)
@@ -298,7 +298,7 @@ def averaged_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float) 
     True
     """
     size, q, number = _setting(mu, fraction, m)
-    return _averaged_delta(size, q, number, _not_negative("epsilon", epsilon))
+    return _averaged_delta(size, q, number, check.not_negative("epsilon", epsilon))
 
 
 def averaged_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float) -> float:
@@ -676,13 +676,6 @@ def _fraction(value: float) -> float:
     if not 0 < q <= 1:
         raise ValueError(f"fraction must lie in (0, 1], got {value!r}")
     return q
-
-
-def _not_negative(name: str, value: float) -> float:
-    x = check.real(name, value)
-    if x < 0:
-        raise ValueError(f"{name} must not be negative, got {value!r}")
-    return x
 
 
 def _target(name: str, value: float) -> float:

@@ -151,9 +151,7 @@ def gaussian_pair_delta(
     (0.048242, 0.011996)
     """
     shift, s1, s2 = _pair(distance, sigma, sigma_other)
-    eps = check.real("epsilon", epsilon)
-    if eps < 0:
-        raise ValueError(f"epsilon must not be negative, got {epsilon!r}")
+    eps = check.not_negative("epsilon", epsilon)
     return _delta(shift, s1, s2, eps, check.whole("dimension", dimension))
 
 
@@ -271,9 +269,7 @@ def gaussian_pair_renyi(
 
 
 def _pair(distance: float, sigma: float, sigma_other: float) -> tuple[float, float, float]:
-    shift = check.real("distance", distance)
-    if shift < 0:
-        raise ValueError(f"distance must not be negative, got {distance!r}")
+    shift = check.not_negative("distance", distance)
     return shift, check.positive("sigma", sigma), check.positive("sigma_other", sigma_other)
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dprl import _validation as check
 
+#: The neighbouring relation of private evaluation; the number of trajectories is public.
+REPLACE_ONE_TRAJECTORY = "replace one trajectory"
+
 
 @dataclass(frozen=True)
 class Guarantee:

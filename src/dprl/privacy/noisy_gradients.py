@@ -67,17 +67,16 @@ from scipy import optimize, special
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.privacy.accounting import (
+    _ever_drawn,
     subsampled_gaussian_delta,
     subsampled_gaussian_epsilon,
     subsampled_gaussian_mu,
     subsampled_gaussian_profile,
 )
-from dprl.privacy.guarantee import Guarantee
+from dprl.privacy.guarantee import REPLACE_ONE_TRAJECTORY, Guarantee
 
 ComplexArray = NDArray[np.complex128]
 
-#: The neighbouring relation of every function here, for trajectories as records.
-NEIGHBOURS = "replace one trajectory"
 #: Relative margin for the errors of the quadrature.
 MARGIN = 2e-4
 
@@ -226,7 +225,7 @@ def noisy_gradient_guarantee(sigma: float, records: int, steps: int, delta: floa
     mu, q, number = _setting(sigma, records, steps)
     if subsampled_gaussian_delta(mu, q, number, epsilon) > delta:
         epsilon = subsampled_gaussian_epsilon(mu, q, number, delta)
-    return Guarantee(epsilon, delta, NEIGHBOURS)
+    return Guarantee(epsilon, delta, REPLACE_ONE_TRAJECTORY)
 
 
 def noisy_gradient_certified_sigma(epsilon: float, delta: float, records: int, steps: int) -> float:
@@ -379,9 +378,7 @@ def threshold_test_delta(sigma: float, records: int, steps: int, epsilon: float)
     0.632
     """
     mu, q, number = _setting(sigma, records, steps)
-    eps = check.real("epsilon", epsilon)
-    if eps < 0:
-        raise ValueError(f"epsilon must not be negative, got {epsilon!r}")
+    eps = check.not_negative("epsilon", epsilon)
     t = np.linspace(-10.0, 10.0 + mu, 20_001)
     above = (1 - q) * special.ndtr(-t) + q * special.ndtr(mu - t)
     with np.errstate(divide="ignore"):
@@ -529,8 +526,7 @@ def _epsilon(pair: _Pair, mu: float, q: float, steps: int, delta: float, side: i
 
 
 def _sigma(pair: _Pair, q: float, steps: int, eps: float, delta: float, side: int) -> float:
-    drawn = -math.expm1(steps * math.log1p(-q)) if q < 1 else 1.0
-    if drawn <= delta:
+    if _ever_drawn(q, steps) <= delta:
         return 0.0
 
     def excess(log_sigma: float) -> float:

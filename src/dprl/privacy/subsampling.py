@@ -222,7 +222,7 @@ def optimal_composition_delta(epsilon: float, delta: float, m: int, target_epsil
     0.001461258
     """
     e, d, count = _release(epsilon, delta, m)
-    target = _scalar_at_least_zero("target_epsilon", target_epsilon)
+    target = check.not_negative("target_epsilon", target_epsilon)
     return _total(d, count, _excess(*_loss(e, count), target))
 
 
@@ -528,7 +528,7 @@ def base_guarantee_optimal(
     if base_delta is not None:
         if noise is not None:
             raise ValueError("noise chooses base_delta: give one of the two, not both")
-        given = _scalar_at_least_zero("base_delta", base_delta)
+        given = check.not_negative("base_delta", base_delta)
         if given >= 1:
             raise ValueError(f"base_delta must lie in [0, 1), got {base_delta!r}")
         if _total(q * given, releases, 0.0) >= total:
@@ -691,7 +691,7 @@ def _base(
 
 
 def _release(epsilon: float, delta: float, m: int) -> tuple[float, float, int]:
-    e, d = _scalar_at_least_zero("epsilon", epsilon), _scalar_at_least_zero("delta", delta)
+    e, d = check.not_negative("epsilon", epsilon), check.not_negative("delta", delta)
     if d >= 1:
         raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
     return e, d, check.whole("m", m)
@@ -725,13 +725,6 @@ def _at_least_zero(name: str, values: ArrayLike) -> FloatArray:
     x = np.asarray(values, dtype=np.float64)
     if np.isnan(x).any() or (x < 0).any():
         raise ValueError(f"{name} must not be negative and not NaN, got {values!r}")
-    return x
-
-
-def _scalar_at_least_zero(name: str, value: float) -> float:
-    x = check.real(name, value)
-    if x < 0:
-        raise ValueError(f"{name} must not be negative, got {value!r}")
     return x
 
 

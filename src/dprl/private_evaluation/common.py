@@ -9,10 +9,11 @@ import numpy as np
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.privacy import Guarantee
+from dprl.privacy.guarantee import REPLACE_ONE_TRAJECTORY
 from dprl.trajectories import FirstVisitReturns, VisitStatistics, value_range
 
-#: The neighbouring relation of both algorithms; the number of trajectories is public.
-NEIGHBOURS = "replace one trajectory"
+#: The neighbouring relation of all algorithms here; the number of trajectories is public.
+NEIGHBOURS = REPLACE_ONE_TRAJECTORY
 
 
 @dataclass(frozen=True, eq=False)

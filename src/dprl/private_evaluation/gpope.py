@@ -76,8 +76,7 @@ class ConstantStep:
 
     def __post_init__(self) -> None:
         check.positive("eta", self.eta)
-        if check.real("k", self.k) < 0:
-            raise ValueError(f"k must not be negative, got {self.k!r}")
+        check.not_negative("k", self.k)
 
     def size(self, i: ArrayLike, iterations: int) -> FloatArray:
         """Step sizes of the iterations i = 1, 2, ..."""
@@ -106,8 +105,7 @@ class DiminishingStep:
 
     def __post_init__(self) -> None:
         check.positive("eta", self.eta)
-        if check.real("offset", self.offset) < 0:
-            raise ValueError(f"offset must not be negative, got {self.offset!r}")
+        check.not_negative("offset", self.offset)
 
     def size(self, i: ArrayLike, iterations: int) -> FloatArray:
         """Step sizes of the iterations i = 1, 2, ..."""

@@ -201,8 +201,7 @@ class HIV:
         check.whole("substeps", self.substeps)
         check.positive("days", self.days)
         for name in ("r2", "spread"):
-            if check.real(name, getattr(self, name)) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            check.not_negative(name, getattr(self, name))
         if self.reward_at not in ("after", "before"):
             raise ValueError(f"reward_at must be 'after' or 'before', got {self.reward_at!r}")
 

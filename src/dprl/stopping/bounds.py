@@ -325,9 +325,7 @@ def fixed_sample_size(tolerance: float, beta: float, constant: float) -> int:
     302
     """
     t, b = check.positive("tolerance", tolerance), check.open_unit("beta", beta)
-    c = check.real("constant", constant)
-    if c < 0:
-        raise ValueError(f"constant must not be negative, got {constant!r}")
+    c = check.not_negative("constant", constant)
     return math.ceil(((2 * c + math.sqrt(-2 * math.log(b))) / t) ** 2)
 
 

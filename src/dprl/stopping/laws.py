@@ -177,9 +177,7 @@ def pair_delta(law: ArrayLike, law_other: ArrayLike, epsilon: float) -> float:
     0.5
     """
     p, q = _laws(law, law_other)
-    eps = check.real("epsilon", epsilon)
-    if eps < 0:
-        raise ValueError(f"epsilon must not be negative, got {epsilon!r}")
+    eps = check.not_negative("epsilon", epsilon)
     one, two = (np.maximum(a - np.exp(eps) * b, 0).sum() for a, b in ((p, q), (q, p)))
     return float(max(one, two))
 

@@ -1,0 +1,165 @@
+r"""Trials of GPOPE for the figures: some noises, some step sizes, the error of the last iterate.
+
+Step sizes are given as *reach*, step size times clipping norm, beta h: where every gradient is
+longer than h only this product matters. Tuning and judging are two runs, on data of their own:
+the paper tunes "using similar public data" (section 7), and a step size that was chosen by the
+private data would not be covered by the promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from dprl import _validation as check
+from dprl._validation import FloatArray
+from dprl.private_evaluation.gpope import AnyStatistics, ConstantStep, gpope_diagnostics
+
+#: Trials of one task of a sweep. They share the data, not draws and noise.
+GROUP = 8
+
+
+class Setting(NamedTuple):
+    """One curve's point: a name for the noise, its sigma in units of h, and the reach beta h."""
+
+    noise: str
+    sigma: float
+    reach: float
+
+
+def grid(noises: Mapping[str, float], reaches: Iterable[float]) -> list[Setting]:
+    """Every noise with every reach.
+
+    Examples
+    --------
+    >>> grid({"none": 0.0, "some": 1.0}, [0.1])
+    [Setting(noise='none', sigma=0.0, reach=0.1), Setting(noise='some', sigma=1.0, reach=0.1)]
+    """
+    every = list(reaches)
+    return [Setting(name, sigma, reach) for name, sigma in noises.items() for reach in every]
+
+
+def pieces(trials: int, **task: Any) -> list[dict[str, Any]]:
+    """The task, once for each :data:`GROUP` trials; what a killed sweep loses is one of these.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``trials`` is not a whole number >= 1.
+
+    Examples
+    --------
+    >>> pieces(10, m=100)
+    [{'m': 100, 'trials': 8, 'piece': 0}, {'m': 100, 'trials': 2, 'piece': 8}]
+    """
+    number = check.whole("trials", trials)
+    return [{**task, "trials": min(GROUP, number - k), "piece": k} for k in range(0, number, GROUP)]
+
+
+def errors(
+    data: AnyStatistics,
+    error: Callable[[FloatArray], FloatArray],
+    settings: Sequence[Setting],
+    *,
+    clip: float,
+    iterations: int,
+    trials: int,
+    seed: np.random.SeedSequence,
+) -> list[dict[str, Any]]:
+    """Run all settings; one row for each setting and trial. *Not private.*
+
+    Parameters
+    ----------
+    data : Statistics or BidiagonalStatistics
+        Of m trajectories.
+    error : callable
+        From parameters, shape (..., n), to numbers, shape (...): the MSPBE, say.
+    settings : sequence of Setting
+        Noises and reaches; a reach is > 0.
+    clip : float
+        h > 0; the step size of a setting is its reach divided by h.
+    iterations, trials : int
+        As in :func:`dprl.private_evaluation.gpope.run_gpope`.
+    seed : SeedSequence
+        Decides draws and noise.
+
+    Returns
+    -------
+    list of dict
+        ``noise``, ``reach``, ``error`` of the last iterate, and ``clipped``, the share of
+        gradients that were longer than h, which is itself not private.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`dprl.private_evaluation.gpope.run_gpope`, or if there is no setting.
+
+    Notes
+    -----
+    Single precision: rounding is far below noise and sampling error.
+
+    Examples
+    --------
+    >>> from dprl.off_policy.saddle_point import Statistics
+    >>> one = Statistics([[[2.0]]], [[1.0]], [[[0.5]]])  # theta* = 1/2
+    >>> rows = errors(
+    ...     one, lambda theta: (theta[..., 0] - 0.5) ** 2, grid({"none": 0.0}, [0.5, 1.0]),
+    ...     clip=10.0, iterations=5000, trials=1, seed=np.random.SeedSequence(1),
+    ... )
+    >>> [(row["reach"], round(row["error"], 6)) for row in rows]
+    [(0.5, 0.0), (1.0, 0.0)]
+    """
+    check.instance("seed", seed, np.random.SeedSequence)
+    bound = check.positive("clip", clip)
+    if not settings:
+        raise ValueError("settings must name at least one noise and reach, got none")
+    seen = gpope_diagnostics(
+        data,
+        sigma=[s.sigma for s in settings],
+        clip=bound,
+        steps=[ConstantStep(check.positive("reach", s.reach) / bound) for s in settings],
+        iterations=iterations,
+        seed=int(seed.generate_state(1)[0]),
+        trials=trials,
+        precision="single",
+    )
+    return [
+        {"noise": s.noise, "reach": s.reach, "error": float(e), "clipped": float(c)}
+        for s, es, cs in zip(
+            settings, error(seen.iterates.theta), seen.clipped / iterations, strict=True
+        )
+        for e, c in zip(es, cs, strict=True)
+    ]
+
+
+def best_reaches(table: pd.DataFrame, keys: Sequence[str]) -> pd.Series[float]:
+    """The reach with the least mean error, for each value of the keys.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``reach``, ``error`` and the keys; one row for each setting and trial.
+    keys : sequence of str
+        Columns such as ``m`` and ``noise``.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing.
+
+    Examples
+    --------
+    >>> rows = [(1, 0.1, 3.0), (1, 0.1, 1.0), (1, 0.2, 1.5), (2, 0.1, 4.0), (2, 0.2, 5.0)]
+    >>> best_reaches(pd.DataFrame(rows, columns=["m", "reach", "error"]), ["m"]).to_dict()
+    {1: 0.2, 2: 0.1}
+    """
+    missing = {"reach", "error", *keys} - set(table.columns)
+    if missing:
+        raise ValueError(f"the table must have the columns {sorted(missing)} too")
+    mean = table.groupby([*keys, "reach"], as_index=False)["error"].mean()
+    best = mean.loc[mean.groupby(list(keys))["error"].idxmin()].set_index(list(keys))
+    reaches: pd.Series[float] = best["reach"]
+    return reaches
