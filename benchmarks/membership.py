@@ -1,6 +1,6 @@
 """Speed of the learners and environments of chapter 5, beside their peers in the same run.
 
-Usage: python benchmarks/membership.py [--quick] [--peers PYTHON] [--output FILE]
+Usage: python benchmarks/membership.py [--quick] [--peers PYTHON] [--output FILE] [--record]
 
 Units are agent-updates (agents times updates) or environment steps a second. Subject and
 peer are two processes that take turns in short blocks, one waiting while the other works, so
@@ -10,6 +10,8 @@ of processor time, summed over threads: other programs hardly change it, but it 
 that a subject keeps two cores busy and its peer one. The peers run in an environment of
 their own (peers.txt says how to make it); without --peers, what needs them is left out.
 A peer is measured with one thread and with as many as there are cores, and the better counts.
+Many environments at once gain from the cores, since their physics is the same code as
+gymnasium's: the rows "gymnasium on each core" say how much there is to gain on this machine.
 The exit status is 1 if a ratio falls short of its limit; --quick only reports.
 
 Equal settings: widths, batch size, learning rates, one environment step for each update of
@@ -30,7 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turns import Turns, Worker
+import pandas as pd
+from turns import Turns, Worker, blocks_together
+
+from dprl.companion import records
 
 AGENTS = 8
 ENVIRONMENTS = 32
@@ -271,6 +276,45 @@ def measure(pair: Pair, python: str, rounds: int, seconds: float) -> Row:
     )
 
 
+def ceiling(name: str, rounds: int, seconds: float) -> Row:
+    """What two cores are worth here: one gymnasium environment on each against one alone."""
+    cores = os.cpu_count() or 1
+    given = json.dumps({"environment": name, "seconds": seconds})
+    workers: list[Worker] = []
+    try:
+        for _ in range(cores):
+            arguments = ["--worker", "gymnasium", given]
+            workers.append(Worker(sys.executable, "membership.py", arguments))
+        together, alone = [], []
+        for _ in range(rounds):
+            together.append(blocks_together(workers))
+            alone.append(workers[0].block(1))
+    finally:
+        for worker in workers:
+            worker.close()
+    (mine, my_cpu), (theirs, their_cpu) = (
+        tuple(map(max, zip(*of, strict=True))) for of in (together, alone)
+    )
+    title = f"{name}, gymnasium on each of {cores} cores: steps"
+    return Row(title, mine, f"{GYMNASIUM}, 1 thread", theirs, my_cpu / their_cpu, None)
+
+
+def keep(rows: list[Row]) -> None:
+    """Keep the table in data/results/laptop."""
+    table = pd.DataFrame([{**asdict(row), "ratio": row.ratio} for row in rows])
+    table["at_least"] = table["at_least"].fillna(0.0)  # 0: no limit
+    records.keep(
+        "speed-membership",
+        table,
+        profile="laptop",
+        command="python benchmarks/membership.py --peers PYTHON --record",
+        seed=None,
+        parameters={"agents": AGENTS, "environments": ENVIRONMENTS, "cores": os.cpu_count()},
+        libraries=["jax", "optax", "mujoco", "gymnasium"],
+        device="cpu",
+    )
+
+
 def report(rows: list[Row]) -> str:
     head = f"{'subject':<54}{'a second':>10}{'peer':>10}  {'ratio':<26}{'by cpu':>7}  peer"
     lines = [head, "-" * len(head)]
@@ -291,6 +335,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peers", metavar="PYTHON", help="interpreter with the peers")
     parser.add_argument("--only", default="", metavar="TEXT", help="subjects whose name has TEXT")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the table as JSON")
+    parser.add_argument("--record", action="store_true", help="keep it in data/results/laptop")
     parser.add_argument("--worker", nargs=2, metavar=("NAME", "JSON"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker is not None:
@@ -307,7 +352,11 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         rows.append(measure(pair, python, rounds, seconds))
         print(f"measured: {pair.title}", file=sys.stderr)
+        if pair.peer_name is GYMNASIUM:
+            rows.append(ceiling(pair.peer[1]["environment"], rounds, seconds))
     print(report(rows))
+    if options.record and not options.quick and not options.only:
+        keep(rows)
     if options.output is not None:
         libraries = ("dprl", "numpy", "jax", "optax", "mujoco", "gymnasium")
         record = {

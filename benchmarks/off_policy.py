@@ -157,7 +157,7 @@ def table(repeats: int, scale: int) -> list[Row]:
             None,
         ),
         compare(
-            f"dense, n = 36, {steps}, 26 settings", full, (1, 2), ETAS, scale // 4, repeats, None
+            f"dense, n = 36, {steps}, 26 settings", full, (1, 2), ETAS, scale // 4, repeats, 50
         ),
         compare(
             f"dense, n = 36, {steps}, 13 settings", full, (1,), ETAS, scale // 4, repeats, None
