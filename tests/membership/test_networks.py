@@ -11,6 +11,7 @@ from dprl.membership.networks import (
     Layer,
     mlp_apply,
     mlp_init,
+    mlp_inits,
     parameter_count,
     soft_update,
 )
@@ -89,3 +90,28 @@ def test_soft_update_is_a_weighted_mean_with_its_limits():
 def test_bad_sizes(sizes, error, message):
     with pytest.raises(error, match=message):
         mlp_init(jax.random.key(0), sizes)
+
+
+def test_networks_from_one_draw_share_no_number():
+    shapes = [(3, 4, 2), (5, 2), (3, 4, 2)]
+    many = jax.device_get(mlp_inits(jax.random.key(5), shapes))
+    assert [[layer.weight.shape for layer in net] for net in many] == [
+        [(3, 4), (4, 2)],
+        [(5, 2)],
+        [(3, 4), (4, 2)],
+    ]
+    scaled = [
+        (part * np.sqrt(len(layer.weight))).ravel()
+        for net in many
+        for layer in net
+        for part in layer
+    ]
+    numbers = np.concatenate(scaled)
+    assert np.unique(numbers).size == numbers.size == sum(map(parameter_count, many))
+    assert np.abs(numbers).max() <= 1 + 1e-6
+
+
+def test_one_network_is_the_first_of_several():
+    one = jax.device_get(mlp_init(jax.random.key(5), (3, 4, 2)))
+    same = jax.device_get(mlp_inits(jax.random.key(5), [(3, 4, 2)])[0])
+    jax.tree.map(np.testing.assert_array_equal, one, same)

@@ -60,7 +60,7 @@ from numpy.typing import ArrayLike, NDArray
 from dprl import _validation as check
 from dprl.membership import checkpoints
 from dprl.membership.episodes import Transitions
-from dprl.membership.networks import Batch, Params, Tree, mlp_apply, mlp_init, soft_update
+from dprl.membership.networks import Batch, Params, Tree, mlp_apply, mlp_inits, soft_update
 
 LOSSES = ("reconstruction", "divergence", "critics", "perturbation")
 """Names of the four losses that :func:`update` reports, in the order of the last axis."""
@@ -254,11 +254,15 @@ def initialise(
     check.whole("action_size", action_size)
     check.instance("settings", settings, BCQSettings)
     latent, both = settings.latent_factor * action_size, observation_size + action_size
-    k_encoder, k_decoder, k_perturbation, *k_critics = jax.random.split(key, 5)
-    encoder = mlp_init(k_encoder, (both, *settings.vae_hidden, 2 * latent))
-    decoder = mlp_init(k_decoder, (observation_size + latent, *settings.vae_hidden, action_size))
-    perturbation = mlp_init(k_perturbation, (both, *settings.hidden, action_size))
-    twins = [mlp_init(k, (both, *settings.hidden, 1)) for k in k_critics]
+    encoder, decoder, perturbation, *twins = mlp_inits(
+        key,
+        [
+            (both, *settings.vae_hidden, 2 * latent),
+            (observation_size + latent, *settings.vae_hidden, action_size),
+            (both, *settings.hidden, action_size),
+            *[(both, *settings.hidden, 1)] * 2,
+        ],
+    )
     critics = _stacked(twins)
     adam = _adam(settings)
     copy = partial(jax.tree.map, jnp.copy)

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from dprl import _validation as check
 from dprl.membership import checkpoints, environments
-from dprl.membership.networks import Batch, Params, mlp_apply, mlp_init, soft_update
+from dprl.membership.networks import Batch, Params, mlp_apply, mlp_inits, soft_update
 
 Float32Array = NDArray[np.float32]
 Tree = TypeVar("Tree")
@@ -171,9 +171,7 @@ def initialise(
     d_s = check.whole("observation_size", observation_size)
     d_a = check.whole("action_size", action_size)
     check.instance("settings", settings, DDPGSettings)
-    actor_key, critic_key = jax.random.split(key)
-    actor = mlp_init(actor_key, (d_s, *settings.hidden, d_a))
-    critic = mlp_init(critic_key, (d_s + d_a, *settings.hidden, 1))
+    actor, critic = mlp_inits(key, [(d_s, *settings.hidden, d_a), (d_s + d_a, *settings.hidden, 1)])
     return DDPGState(
         actor,
         critic,

@@ -12,6 +12,7 @@ All arrays are float32.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -91,18 +92,52 @@ def mlp_init(key: jax.Array, sizes: Sequence[int]) -> Params:
     >>> [layer.weight.shape for layer in net], parameter_count(net)
     ([(11, 64), (64, 3)], 963)
     """
-    widths = [check.whole("each entry of sizes", width) for width in sizes]
-    if len(widths) < 2:
-        raise ValueError(f"sizes must name input and output, two widths or more, got {widths}")
-    layers = []
-    for m, n, own in zip(
-        widths[:-1], widths[1:], jax.random.split(key, len(widths) - 1), strict=True
-    ):
-        bound = 1 / math.sqrt(m)
-        # one draw for both: column m of the extended matrix is the bias
-        both = jax.random.uniform(own, (m + 1, n), jnp.float32, -bound, bound)
-        layers.append(Layer(both[:m], both[m]))
-    return tuple(layers)
+    return mlp_inits(key, [sizes])[0]
+
+
+def mlp_inits(key: jax.Array, networks: Sequence[Sequence[int]]) -> list[Params]:
+    """Several networks from one draw: a draw for each layer would take seconds to compile.
+
+    Parameters
+    ----------
+    key : jax.Array
+        A key of ``jax.random``.
+    networks : sequence of sequence of int
+        The sizes of each, as in :func:`mlp_init`.
+
+    Returns
+    -------
+    list of Params
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`mlp_init`.
+
+    Examples
+    --------
+    >>> actor, critic = mlp_inits(jax.random.key(0), [(11, 64, 3), (14, 64, 1)])
+    >>> parameter_count(actor), parameter_count(critic)
+    (963, 1025)
+    """
+    shapes = []
+    for sizes in networks:
+        widths = [check.whole("each entry of sizes", width) for width in sizes]
+        if len(widths) < 2:
+            raise ValueError(f"sizes must name input and output, two widths or more, got {widths}")
+        shapes.append(list(itertools.pairwise(widths)))
+    count = sum((m + 1) * n for one in shapes for m, n in one)
+    numbers, at = jax.random.uniform(key, (count,), jnp.float32, -1.0, 1.0), 0
+    drawn = []
+    for one in shapes:
+        layers = []
+        for m, n in one:
+            # the last row is the bias
+            both = numbers[at : at + (m + 1) * n].reshape(m + 1, n) / math.sqrt(m)
+            layers.append(Layer(both[:m], both[m]))
+            at += (m + 1) * n
+        drawn.append(tuple(layers))
+    return drawn
 
 
 def mlp_apply(
