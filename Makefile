@@ -64,6 +64,7 @@ serve: venv ## Show the built site at http://localhost:8000 (PORT=...)
 
 bench: venv ## Measure speed and memory against references (PEERS=python: see benchmarks/peers.txt)
 	@$(PY) benchmarks/run.py
+	@$(PY) benchmarks/off_policy.py
 	@$(PY) benchmarks/membership.py $(if $(PEERS),--peers $(PEERS))
 
 lock: ## Write requirements.lock and requirements.txt again from pyproject.toml (needs uv)
