@@ -341,6 +341,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.worker is not None:
         WORKERS[options.worker[0]](json.loads(options.worker[1]))
         return 0
+    if options.record and (options.quick or options.only or options.peers is None):
+        parser.error("--record keeps the whole table: it needs --peers, and no --quick or --only")
     rounds, seconds = (2, 1.0) if options.quick else (8, 2.0)
     rows = []
     for pair in pairs():
@@ -355,7 +357,7 @@ def main(arguments: list[str] | None = None) -> int:
         if pair.peer_name is GYMNASIUM:
             rows.append(ceiling(pair.peer[1]["environment"], rounds, seconds))
     print(report(rows))
-    if options.record and not options.quick and not options.only:
+    if options.record:
         keep(rows)
     if options.output is not None:
         libraries = ("dprl", "numpy", "jax", "optax", "mujoco", "gymnasium")

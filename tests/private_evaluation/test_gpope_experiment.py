@@ -23,7 +23,7 @@ def square(theta):
 
 def run(settings, **changes):
     arguments = {"clip": 0.5, "iterations": 40, "trials": 3, "seed": SEED} | changes
-    return experiment.errors(changes.pop("data", data()), square, settings, **arguments)
+    return experiment.errors(data(), square, settings, **arguments)
 
 
 def test_a_row_is_what_run_gpope_gives():
