@@ -46,7 +46,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -556,6 +556,27 @@ class BCQPopulation:
             raise ValueError(f"model must be below {len(self)}, got {index}")
         one: BCQParameters = jax.tree.map(lambda leaf: leaf[index], self.parameters)
         return one
+
+    def select(self, models: Sequence[int]) -> BCQPopulation:
+        """Some of the models as a population of their own, in the order given.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there is none, or a number is not in 0 ... len - 1.
+        """
+        rows = [check.whole("each of models", index, minimum=0) for index in models]
+        if not rows or max(rows) >= len(self):
+            raise ValueError(
+                f"models must be one or more numbers below {len(self)}, got {list(models)}"
+            )
+        chosen = np.array(rows)
+        return replace(
+            self,
+            parameters=jax.tree.map(lambda leaf: leaf[chosen], self.parameters),
+            losses=self.losses[chosen],
+            seeds=tuple(self.seeds[row] for row in rows),
+        )
 
     def act(self, key: jax.Array, observations: ArrayLike) -> jax.Array:
         """Greedy actions of all models at once, each at its own observations.

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
@@ -264,7 +264,8 @@ def run(
 ) -> Leak:
     """Compute what is missing of a measurement, or load it.
 
-    The study of ``design.cell`` is computed or loaded first (:func:`dprl.membership.study.run`).
+    What the oracles of ``design.cell`` collect is computed or loaded first
+    (:func:`dprl.membership.study.collect`).
 
     Parameters
     ----------
@@ -286,8 +287,8 @@ def run(
         If the deadline has passed; call again to continue.
     """
     check.instance("design", design, LeakDesign)
-    done = study.run(design.cell, folder, deadline, progress)
-    pools, fresh = _trajectories(design, done)
+    inputs = study.collect(design.cell, folder, deadline, progress)
+    pools, fresh = _trajectories(design, inputs)
     sets = _training_sets(design)
     mark = fingerprint(
         *map(code_of, (networks, bcq, environments, episodes, oracles, scores)),
@@ -327,10 +328,12 @@ class _TrainingSets:
     seeds: list[int] = field(default_factory=list)
 
 
-def _trajectories(design: LeakDesign, done: Study) -> tuple[list[Episodes], list[Episodes]]:
+def _trajectories(
+    design: LeakDesign, inputs: list[list[Episodes]]
+) -> tuple[list[Episodes], list[Episodes]]:
     pools, fresh = [], []
     for oracle in design.oracles:
-        everything = Episodes.concatenate(done.inputs[oracle])
+        everything = Episodes.concatenate(inputs[oracle])
         pools.append(everything.select(np.arange(2 * design.size)))
         if design.fresh:
             fresh.append(
@@ -443,12 +446,7 @@ def _score(
         empty = np.zeros((count, design.models, design.fresh))
         found = dict.fromkeys(ACCESS, empty)
         if fresh:
-            models = replace(
-                population,
-                parameters=jax.tree.map(lambda leaf: leaf[:split], population.parameters),
-                losses=population.losses[:split],
-                seeds=population.seeds[:split],
-            )
+            models = population.select(range(split))
             found, _ = _three_scores(
                 design.cell, models, [fresh[oracle] for oracle in own[:split]], seed, queries
             )
@@ -458,16 +456,22 @@ def _score(
 
 
 def _three_scores(
-    cell: Cell, models: BCQPopulation, accused: list[Episodes], seed: int, queries: int
+    cell: Cell,
+    models: BCQPopulation,
+    accused: list[Episodes],
+    seed: int,
+    queries: int,
+    outputs: list[Episodes] | None = None,
 ) -> tuple[dict[str, FloatArray], list[Episodes]]:
     """Each of shape (models, n); and the roll-outs. All sets start in the same states."""
-    outputs = oracles.query_outputs(
-        models,
-        accused[0].initial_states,
-        cell.t_max,
-        environment=cell.environment,
-        seed=seed,
-    )
+    if outputs is None:
+        outputs = oracles.query_outputs(
+            models,
+            accused[0].initial_states,
+            cell.t_max,
+            environment=cell.environment,
+            seed=seed,
+        )
     closed = [
         scores.action_distance(a.actions, b.actions, a.lengths, b.lengths)
         for a, b in zip(accused, outputs, strict=True)
@@ -631,7 +635,7 @@ def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
     queries : int
         Answers asked for at each state.
     seed : int
-        Of the answers.
+        Of the answers at every state; the roll-outs are the study's own outputs.
 
     Returns
     -------
@@ -641,8 +645,15 @@ def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
     check.instance("done", done, Study)
     cell = done.cell
     both = [Episodes.concatenate(pair) for pair in done.inputs]
-    found, outputs = _three_scores(
-        cell, done.models, [one for one in both for _ in range(2)], seed, queries
+    outputs = [one for pair in done.outputs for one in pair]
+    found, _ = _three_scores(
+        cell,
+        done.models,
+        [one for one in both for _ in range(2)],
+        seed,
+        queries,
+        # the two halves start in the same states: one roll-out for both
+        outputs=[Episodes.concatenate([one, one]) for one in outputs],
     )
     half = np.repeat([True, False], cell.trajectories)
     labels = np.stack([half, ~half] * cell.oracles)

@@ -302,6 +302,29 @@ def run(
     return _Stages(cell, Path(folder), deadline, progress).study()
 
 
+def collect(
+    cell: Cell,
+    folder: str | Path = "_build/membership",
+    deadline: Deadline | None = None,
+    progress: Progress | None = None,
+) -> list[list[Episodes]]:
+    """The first two stages of :func:`run`: ``inputs[oracle][half]``, without any BCQ model.
+
+    Parameters
+    ----------
+    cell, folder, deadline, progress
+        As in :func:`run`, which finds what was computed here.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline has passed; call again to continue.
+    """
+    check.instance("cell", cell, Cell)
+    stages = _Stages(cell, Path(folder), deadline, progress)
+    return stages.inputs(stages.oracles())[1]
+
+
 class _Stages:
     """The stages of one cell, each in its own folder."""
 
@@ -335,8 +358,8 @@ class _Stages:
         self.folder = root / f"study-{cell.name}-{marks['outputs']}"
 
     def study(self) -> Study:
-        cell, population = self.cell, self._oracles()
-        states, inputs = self._inputs(population)
+        cell, population = self.cell, self.oracles()
+        states, inputs = self.inputs(population)
         models = self._models(inputs)
         outputs = self._outputs(models, states)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -352,7 +375,7 @@ class _Stages:
             seconds=dict(self.seconds),
         )
 
-    def _oracles(self) -> DDPGPopulation:
+    def oracles(self) -> DDPGPopulation:
         cell = self.cell
         with self._stage("oracles", cell.ddpg_steps) as (place, done):
             path = place / "population.npz"
@@ -372,7 +395,7 @@ class _Stages:
                 ).save(path)
             return DDPGPopulation.load(path)
 
-    def _inputs(self, population: DDPGPopulation) -> tuple[FloatArray, list[list[Episodes]]]:
+    def inputs(self, population: DDPGPopulation) -> tuple[FloatArray, list[list[Episodes]]]:
         cell = self.cell
         with self._stage("inputs", 1) as (place, done):
             path = place / "episodes.npz"
