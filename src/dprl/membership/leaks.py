@@ -234,7 +234,7 @@ def designs(profile: str) -> list[LeakDesign]:
                 oracles=(0, 1),
                 size=20,
                 models=6,
-                twins=4,
+                twins=3,
                 updates=(1_000, 2_000, 3_000),
                 fresh=160,
             )

@@ -212,7 +212,7 @@ def cells(profile: str) -> list[Cell]:
                 ddpg_steps=15_000,
                 trajectories=100,
                 bcq=BCQSettings.laptop(),
-                bcq_updates=3_000,
+                bcq_updates=2_000,
             )
         ]
     if profile == "laptop":
