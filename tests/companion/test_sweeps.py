@@ -73,6 +73,18 @@ def test_trial_i_gets_child_i_of_the_seed(seed):
     assert np.array_equal(result, by_hand(seed))
 
 
+def rows(task, seed):
+    return [{"mean": task["mean"], "value": x} for x in draw(task, seed)[: int(task["mean"])]]
+
+
+def test_a_table_has_the_rows_of_all_trials_in_order(stop_workers):
+    found = sweeps.table(rows, TASKS[:4], seed=5, workers=2, label="rows")
+    assert found["mean"].tolist() == [1.0, 2.0, 2.0, 3.0, 3.0, 3.0]
+    each = sweeps.run(rows, TASKS[:4], seed=5, label="rows")
+    assert found["value"].tolist() == [row["value"] for part in each for row in part]
+    assert sweeps.table(lambda *_: [], TASKS[:2], seed=5, label="none").empty
+
+
 def test_two_workers_give_the_same_numbers_in_order(stop_workers, monkeypatch):
     assert np.array_equal(sweeps.run(draw, TASKS, seed=5, workers=2, label="draw"), by_hand(5))
     monkeypatch.setenv("DPRL_WORKERS", "2")

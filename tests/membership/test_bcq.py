@@ -460,6 +460,33 @@ def test_population_and_policy_act_as_the_single_model(trained):
     assert np.abs(together).max() <= 1
 
 
+def test_selected_models_are_the_same_models(trained):
+    some = trained.select([2, 0])
+    assert (len(some), some.seeds, some.updates) == (
+        2,
+        (trained.seeds[2], trained.seeds[0]),
+        trained.updates,
+    )
+    assert np.array_equal(some.losses, trained.losses[[2, 0]])
+    for now, before in ((0, 2), (1, 0)):
+        same = jax.tree.map(np.array_equal, some.model(now), trained.model(before))
+        assert all(jax.tree.leaves(same))
+
+
+@pytest.mark.parametrize(
+    ("models", "error", "message"),
+    [
+        ([], ValueError, "models must be one or more numbers below 4"),
+        ([0, 4], ValueError, "models must be one or more numbers below 4"),
+        ([-1], ValueError, "each of models must be at least 0"),
+        ([0.5], TypeError, "each of models must be an integer"),
+    ],
+)
+def test_models_that_are_not_there_cannot_be_selected(trained, models, error, message):
+    with pytest.raises(error, match=message):
+        trained.select(models)
+
+
 # -- behaviour: problems with a known answer ----------------------------------------------------
 
 

@@ -298,6 +298,15 @@ def test_a_study_is_an_honest_game_already(tiny_study):
             areas.append((m[:, None] > r).mean() + (m[:, None] == r).mean() / 2)
     row = table.loc["white-box"]
     assert row.auc == pytest.approx(np.mean(areas), abs=1e-6)
+    areas = []
+    for o, half in np.ndindex(4, 2):  # one roll-out for the member and the other of a row
+        output = tiny_study.outputs[o][half]
+        m, r = (
+            scores.action_distance(e.actions, output.actions, e.lengths, output.lengths)
+            for e in (tiny_study.inputs[o][half], tiny_study.inputs[o][1 - half])
+        )
+        areas.append((m[:, None] > r).mean() + (m[:, None] == r).mean() / 2)
+    assert table.loc["closed-loop"].auc == pytest.approx(np.mean(areas))
     assert (row.unit, row.clusters, row.models, row.trajectories) == ("oracle", 4, 8, 10)
     assert row.negatives == 80
     columns = set(leaks.attack_table.__doc__.replace("``", " ").replace(",", " ").split())

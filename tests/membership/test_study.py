@@ -64,6 +64,20 @@ def test_what_was_computed_is_loaded_not_computed(tiny_cell, tiny_folder, tiny_s
     assert again.seconds == tiny_study.seconds
 
 
+def test_what_the_oracles_collect_needs_no_models(tiny_cell, tiny_folder, tiny_study, tmp_path):
+    places = study._Stages(tiny_cell, tiny_folder, None, None).places
+    for stage in ("oracles", "inputs"):
+        (tmp_path / places[stage].name).symlink_to(places[stage])
+    inputs = study.collect(tiny_cell, tmp_path)
+    for pair, known in zip(inputs, tiny_study.inputs, strict=True):
+        for half, same in zip(pair, known, strict=True):
+            np.testing.assert_array_equal(half.actions, same.actions)
+            np.testing.assert_array_equal(half.initial_states, same.initial_states)
+    assert {path.name.split("-")[0] for path in tmp_path.iterdir()} == {"oracles", "inputs"}
+    with pytest.raises(TypeError, match="cell must be a Cell"):
+        study.collect("Hopper-v5", tmp_path)
+
+
 def test_after_the_deadline_nothing_is_begun(tiny_cell, tmp_path):
     deadline = Deadline(1e-9)
     with pytest.raises(OutOfTime):

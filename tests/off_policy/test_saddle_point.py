@@ -88,6 +88,34 @@ def test_bidiagonal_and_dense_are_one():
     np.testing.assert_allclose(lstd(compact), lstd(dense), atol=1e-10)
 
 
+def test_joined_statistics_hold_all_trajectories_in_order():
+    rng = np.random.default_rng(3)
+    a, b, c = rng.normal(size=(5, 2, 2)), rng.normal(size=(5, 2)), rng.normal(size=(5, 2, 2))
+    whole = Statistics(a, b, c)
+    cuts = [slice(0, 2), slice(2, 3), slice(3, 5)]
+    joined = Statistics.concatenate([Statistics(a[s], b[s], c[s]) for s in cuts])
+    for name in "abc":
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+    single = Statistics.concatenate([Statistics(*(x.astype(np.float32) for x in (a, b, c)))])
+    assert single.a.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ([], ValueError, "parts must be one or more with one number of features, got none"),
+        ([2, 3], ValueError, r"one number of features, got \[2, 3\]"),
+        ([2, None], TypeError, "each of parts must be a Statistics"),
+    ],
+)
+def test_statistics_that_do_not_fit_are_not_joined(sizes, error, message):
+    parts = [
+        n and Statistics(np.ones((1, n, n)), np.ones((1, n)), np.ones((1, n, n))) for n in sizes
+    ]
+    with pytest.raises(error, match=message):
+        Statistics.concatenate(parts)
+
+
 def test_the_gradient_is_the_derivative_of_the_lagrangian():
     point, rng, h = system(), np.random.default_rng(3), 1e-6
     theta, u = rng.normal(size=4), rng.normal(size=4)

@@ -41,6 +41,7 @@ from typing import Any, TypeVar
 
 import joblib
 import numpy as np
+import pandas as pd
 from numpy.random import SeedSequence
 from numpy.typing import ArrayLike
 
@@ -106,6 +107,43 @@ def run(
             advance()
     shutil.rmtree(folder, ignore_errors=True)
     return [results[i] for i in range(len(tasks))]
+
+
+def table(
+    trial: Trial[Iterable[Mapping[str, Any]]],
+    tasks: Sequence[Mapping[str, Any]],
+    *,
+    seed: int,
+    workers: int | None = None,
+    label: str,
+) -> pd.DataFrame:
+    """:func:`run` for trials that return rows: all rows in one table, in the order of the tasks.
+
+    Parameters
+    ----------
+    trial : callable
+        As in :func:`run`; returns an iterable of dicts, column -> value, or none at all.
+    tasks, seed, workers, label
+        As in :func:`run`.
+
+    Raises
+    ------
+    SweepError, Exception
+        As :func:`run`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    ...     found = table(
+    ...         lambda task, _: [{"n": task["n"], "k": k} for k in range(task["n"])],
+    ...         [{"n": 1}, {"n": 2}], seed=1, label="rows",
+    ...     )
+    >>> found.to_numpy().tolist()
+    [[1, 0], [2, 0], [2, 1]]
+    """
+    found = run(trial, tasks, seed=seed, workers=workers, label=label)
+    return pd.DataFrame([row for rows in found for row in rows])
 
 
 def share(array: ArrayLike) -> Path:

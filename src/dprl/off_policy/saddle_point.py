@@ -22,6 +22,7 @@ The weight v_L has no default, since it decides what is estimated
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -127,6 +128,25 @@ class Statistics:
     def mean(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Means of A_i, b_i, C_i over the trajectories, in float64."""
         return _mean(self.a), _mean(self.b), _mean(self.c)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Statistics]) -> Statistics:
+        """The trajectories of all parts, one part after the other.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there is no part, one is not a Statistics, or the numbers of features differ.
+        """
+        every = list(parts)
+        for part in every:
+            check.instance("each of parts", part, Statistics)
+        sizes = sorted({part.n_features for part in every})
+        if len(sizes) != 1:
+            raise ValueError(
+                f"parts must be one or more with one number of features, got {sizes or 'none'}"
+            )
+        return cls(*(np.concatenate([getattr(part, f) for part in every]) for f in "abc"))
 
 
 @dataclass(frozen=True, eq=False)
