@@ -12,8 +12,8 @@ PY    := $(VENV)/bin/python
 STAMP := $(VENV)/installed.lock
 WANTED = { echo "\# $(CURDIR)"; cat requirements.lock; }
 PIP   := $(PY) -m pip --disable-pip-version-check --no-input
-# A file's tests stay in one process: they share what they train or open.
-PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS) --dist loadfile
+# In `make test` a file stays in one process: its tests share what they train.
+PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv book test check paper verify serve bench lock clean
@@ -55,10 +55,10 @@ test: venv ## Style, import directions, types and tests (no site, no browser)
 	$(PY) -m ruff format --check .
 	$(VENV)/bin/lint-imports
 	$(PY) -m mypy
-	$(PYTEST) -m "not site"
+	$(PYTEST) --dist loadfile -m "not site"
 
 check: venv ## Test the built site: its text, links, and the pages in a browser (Chromium)
-	$(PYTEST) -m site tests/book
+	$(PYTEST) --dist worksteal -m site tests/book
 
 serve: venv ## Show the built site at http://localhost:8000 (PORT=...)
 	@test -f _build/html/index.html || { echo "no site yet: make book" >&2; exit 1; }
