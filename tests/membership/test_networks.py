@@ -9,6 +9,7 @@ import pytest
 
 from dprl.membership.networks import (
     Layer,
+    fast_key,
     mlp_apply,
     mlp_init,
     mlp_inits,
@@ -115,3 +116,15 @@ def test_one_network_is_the_first_of_several():
     one = jax.device_get(mlp_init(jax.random.key(5), (3, 4, 2)))
     same = jax.device_get(mlp_inits(jax.random.key(5), [(3, 4, 2)])[0])
     jax.tree.map(np.testing.assert_array_equal, one, same)
+
+
+def test_a_fast_key_draws_other_numbers_that_its_key_alone_decides():
+    keys = [jax.random.key(seed) for seed in (0, 1)]
+    one, again, other = (
+        np.asarray(jax.random.normal(fast_key(key), (20_000,))) for key in (keys[0], *keys)
+    )
+    np.testing.assert_array_equal(one, again)
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.03
+    assert abs(one.mean()) < 0.03
+    assert abs(one.std() - 1) < 0.03
+    np.testing.assert_array_equal(one, jax.random.normal(fast_key(fast_key(keys[0])), (20_000,)))

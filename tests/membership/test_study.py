@@ -51,6 +51,29 @@ def test_the_learning_curve_has_both_algorithms(tiny_study):
         assert math.isclose(row.mean_return, np.mean([half.returns for half in pair]))
 
 
+def test_models_are_run_on_the_way_and_that_changes_nothing(
+    tiny_cell, tiny_folder, tiny_study, tmp_path
+):
+    places = study._Stages(tiny_cell, tiny_folder, None, None).places
+    for stage in ("oracles", "inputs"):
+        (tmp_path / places[stage].name).symlink_to(places[stage])
+    longer = dataclasses.replace(tiny_cell, bcq_updates=400)
+    watched = study.run(dataclasses.replace(longer, bcq_looks=(200,)), tmp_path)
+    assert_same(watched, study.run(longer, tmp_path))
+    curve = watched.curve[watched.curve.algorithm == "BCQ"]
+    assert list(curve.step.unique()) == [200, 400]
+    # half way it is the study of half the updates
+    at_look = curve[curve.step == 200].mean_return.to_numpy()
+    last = tiny_study.curve[tiny_study.curve.algorithm == "BCQ"].mean_return.to_numpy()
+    np.testing.assert_allclose(at_look, last, rtol=1e-6)
+
+
+@pytest.mark.parametrize("looks", [(200, 200), (400, 200), (600,), (300,), (0,)])
+def test_looks_must_be_on_the_way(tiny_cell, looks):
+    with pytest.raises(ValueError, match="bcq_looks"):
+        dataclasses.replace(tiny_cell, bcq_updates=600, bcq_looks=looks)
+
+
 def test_what_was_computed_is_loaded_not_computed(tiny_cell, tiny_folder, tiny_study, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("computed again")

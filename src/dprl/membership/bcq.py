@@ -33,7 +33,8 @@ Random numbers: in :func:`train` the networks and the noise of a chunk are drawn
 own generator (JAX's ``rbg``), which is faster than JAX's default. Its keys come from
 :class:`numpy.random.SeedSequence` of the agent's seed and the number of the chunk, so no two
 agents or chunks share one. Its numbers are the same in every run on one kind of machine, but may
-differ between a CPU and a GPU. Queries draw by the key that they are given, of any kind.
+differ between a CPU and a GPU. Queries draw by the same generator, from the key that they are
+given, of any kind.
 
 Sources: Fujimoto, Meger and Precup 2019, Algorithm 1 and the appendix on its settings (that
 what is not stated there, such as which critic chooses the action, is read from the authors'
@@ -60,10 +61,21 @@ from numpy.typing import ArrayLike, NDArray
 from dprl import _validation as check
 from dprl.membership import checkpoints
 from dprl.membership.episodes import Transitions
-from dprl.membership.networks import Batch, Params, Tree, mlp_apply, mlp_inits, soft_update
+from dprl.membership.networks import (
+    Batch,
+    Params,
+    Tree,
+    fast_key,
+    mlp_apply,
+    mlp_inits,
+    soft_update,
+)
 
 LOSSES = ("reconstruction", "divergence", "critics", "perturbation")
 """Names of the four losses that :func:`update` reports, in the order of the last axis."""
+
+CHUNK = 200
+"""Updates in one compiled call, unless said otherwise; random numbers are drawn for each."""
 
 _WIDE = 256  # widths from which a CPU updates one model after the other
 _ACTION_SLACK = 1e-5  # float32 rounding of an action that was clipped to [-1, 1]
@@ -463,9 +475,22 @@ def act(
         In [-1, 1].
     """
     _check_inputs(parameters, observations)
-    latent = parameters.decoder[0].weight.shape[-2] - observations.shape[-1]
-    shape = (observations.shape[0], settings.acting_candidates, latent)
-    noise = jax.random.normal(key, shape)
+    noise = _draw_candidates(key, parameters, observations, settings)
+    return _best_of(parameters, noise, observations, settings)
+
+
+def _draw_candidates(
+    key: jax.Array, parameters: BCQParameters, observations: jax.Array, settings: BCQSettings
+) -> jax.Array:
+    """Standard normal numbers for the queries of one agent, (n, acting_candidates, L)."""
+    count, width = observations.shape[-2:]
+    latent = parameters.decoder[0].weight.shape[-2] - width
+    return jax.random.normal(fast_key(key), (count, settings.acting_candidates, latent))
+
+
+def _best_of(
+    parameters: BCQParameters, noise: jax.Array, observations: jax.Array, settings: BCQSettings
+) -> jax.Array:
     proposals = _propose(parameters.decoder, observations, noise, settings)
     actions = _perturb(parameters.perturbation, observations, proposals, settings)
     values = _joint(_first(parameters.critics), observations, actions)[..., 0]
@@ -667,7 +692,12 @@ class BCQPopulation:
 def _act_all(
     parameters: BCQParameters, keys: jax.Array, observations: jax.Array, settings: BCQSettings
 ) -> jax.Array:
-    actions: jax.Array = jax.vmap(partial(act, settings=settings))(parameters, keys, observations)
+    def draw(key: jax.Array) -> jax.Array:
+        return _draw_candidates(key, parameters, observations, settings)
+
+    noise = jax.lax.map(draw, keys)  # not vmap: see fast_key
+    best = jax.vmap(partial(_best_of, settings=settings))
+    actions: jax.Array = best(parameters, noise, observations)
     return actions
 
 
@@ -766,7 +796,7 @@ def train(
     *,
     seeds: Sequence[int],
     updates: int,
-    chunk: int = 200,
+    chunk: int = CHUNK,
     checkpoint: str | Path | None = None,
     save_every: float = 60.0,
     deadline: checkpoints.Deadline | None = None,

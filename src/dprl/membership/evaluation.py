@@ -178,7 +178,8 @@ def design(cell: Cell, profile: str) -> Design:
     Returns
     -------
     Design
-        All trainings with the TCN. ``quick``: two more clipping lengths. ``laptop``: for Hopper
+        All trainings with the TCN. ``quick``: with :meth:`TCNSettings.narrow`, and two more
+        clipping lengths. ``laptop``: for Hopper
         at T_max 100 clipping lengths and a ResNet-18 of width 16. ``paper``: a ResNet-18 of
         standard width everywhere, with the weight decay of table 5.1 left out (with Adam it
         shrinks all weights to zero), clipping lengths where the thesis has them.
@@ -192,7 +193,7 @@ def design(cell: Cell, profile: str) -> Design:
     check.instance("cell", cell, Cell)
     hopper_100 = cell.environment == "Hopper-v5" and cell.t_max == 100
     if profile == "quick":
-        return Design(lengths=tuple(n for n in (5, 15) if n < cell.t_max))
+        return Design(tcn=TCNSettings.narrow(), lengths=tuple(n for n in (5, 15) if n < cell.t_max))
     if profile == "laptop":
         return Design(
             lengths=(5, 10, 25, 50) if hopper_100 else (),

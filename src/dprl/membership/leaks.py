@@ -116,7 +116,7 @@ class LeakDesign:
     updates: tuple[int, ...]
     fresh: int = 0
     queries: int = 1
-    chunk: int = 200
+    chunk: int = bcq.CHUNK
     seed: int = 29
 
     def __post_init__(self) -> None:
@@ -292,7 +292,10 @@ def run(
     sets = _training_sets(design)
     mark = fingerprint(
         *map(code_of, (networks, bcq, environments, episodes, oracles, scores)),
-        *(inspect.getsource(one) for one in (_training_sets, _measure, _score, _three_scores)),
+        *(
+            inspect.getsource(one)
+            for one in (_training_sets, _measure, _score, _roll_outs, _three_scores)
+        ),
         design,
         [one.actions for one in pools + fresh],
     )
@@ -433,10 +436,9 @@ def _score(
     count = len(design.oracles)
     split = count * design.models
     own = [oracle for oracle, _ in sets.rows]
-    seed, queries = design.seed, design.queries
-    pooled, outputs = _three_scores(
-        design.cell, population, [pools[oracle] for oracle in own], seed, queries
-    )
+    accused = [pools[oracle] for oracle in own]
+    outputs = _roll_outs(design, population, accused)
+    pooled = _three_scores(population, accused, outputs, design.seed, design.queries)
     returns = np.array([one.returns.mean() for one in outputs[:split]])
     out: dict[str, FloatArray] = {"returns": returns.reshape(count, design.models)}
     for access, values in pooled.items():
@@ -446,32 +448,35 @@ def _score(
         empty = np.zeros((count, design.models, design.fresh))
         found = dict.fromkeys(ACCESS, empty)
         if fresh:
-            models = population.select(range(split))
-            found, _ = _three_scores(
-                design.cell, models, [fresh[oracle] for oracle in own[:split]], seed, queries
-            )
+            models, accused = population.select(range(split)), [fresh[o] for o in own[:split]]
+            outputs = _roll_outs(design, models, accused)
+            found = _three_scores(models, accused, outputs, design.seed, design.queries)
         for access, values in found.items():
             out[f"fresh {access}"] = values.reshape(empty.shape)
     return out
 
 
+def _roll_outs(
+    design: LeakDesign, models: BCQPopulation, accused: list[Episodes]
+) -> list[Episodes]:
+    """Of each model, from the states in which all the accused start."""
+    return oracles.query_outputs(
+        models,
+        accused[0].initial_states,
+        design.cell.t_max,
+        environment=design.cell.environment,
+        seed=design.seed,
+    )
+
+
 def _three_scores(
-    cell: Cell,
     models: BCQPopulation,
     accused: list[Episodes],
+    outputs: list[Episodes],
     seed: int,
     queries: int,
-    outputs: list[Episodes] | None = None,
-) -> tuple[dict[str, FloatArray], list[Episodes]]:
-    """Each of shape (models, n); and the roll-outs. All sets start in the same states."""
-    if outputs is None:
-        outputs = oracles.query_outputs(
-            models,
-            accused[0].initial_states,
-            cell.t_max,
-            environment=cell.environment,
-            seed=seed,
-        )
+) -> dict[str, FloatArray]:
+    """For each access: scores of the accused of each model, shape (models, n)."""
     closed = [
         scores.action_distance(a.actions, b.actions, a.lengths, b.lengths)
         for a, b in zip(accused, outputs, strict=True)
@@ -481,7 +486,7 @@ def _three_scores(
         "closed-loop": np.stack(closed),
         "every-state": scores.query_every_state(models, accused, key=key, queries=queries),
         "white-box": scores.vae_score(models, accused),
-    }, outputs
+    }
 
 
 # -- judging ----------------------------------------------------------------------------
@@ -646,15 +651,10 @@ def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
     cell = done.cell
     both = [Episodes.concatenate(pair) for pair in done.inputs]
     outputs = [one for pair in done.outputs for one in pair]
-    found, _ = _three_scores(
-        cell,
-        done.models,
-        [one for one in both for _ in range(2)],
-        seed,
-        queries,
-        # the two halves start in the same states: one roll-out for both
-        outputs=[Episodes.concatenate([one, one]) for one in outputs],
-    )
+    accused = [one for one in both for _ in range(2)]
+    # the two halves start in the same states: one roll-out for both
+    twice = [Episodes.concatenate([one, one]) for one in outputs]
+    found = _three_scores(done.models, accused, twice, seed, queries)
     half = np.repeat([True, False], cell.trajectories)
     labels = np.stack([half, ~half] * cell.oracles)
     cluster = np.repeat(np.arange(cell.oracles), 2)

@@ -24,12 +24,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -85,6 +87,9 @@ class Cell:
         Steps between two points of a learning curve.
     evaluation_episodes : int
         Greedy episodes per point and oracle.
+    bcq_looks : tuple of int
+        Updates, before the last, after which the models are run, too: rising multiples of
+        :data:`dprl.membership.bcq.CHUNK` below ``bcq_updates``.
     seed : int
         Of everything.
     name : str
@@ -114,6 +119,7 @@ class Cell:
     timeout_is_terminal: bool = False
     evaluate_every: int = 5_000
     evaluation_episodes: int = 10
+    bcq_looks: tuple[int, ...] = ()
     seed: int = 5
     name: str = ""
 
@@ -128,6 +134,17 @@ class Cell:
         check.instance("bcq", self.bcq, BCQSettings)
         check.instance("mixture", self.mixture, Mixture)
         check.instance("timeout_is_terminal", self.timeout_is_terminal, bool)
+        check.instance("bcq_looks", self.bcq_looks, tuple)
+        for look in self.bcq_looks:
+            check.whole("each of bcq_looks", look)
+        ends = (*self.bcq_looks, self.bcq_updates)
+        if any(a >= b for a, b in itertools.pairwise(ends)) or any(
+            look % bcq.CHUNK for look in self.bcq_looks
+        ):
+            raise ValueError(
+                f"bcq_looks must be rising multiples of {bcq.CHUNK} below "
+                f"{self.bcq_updates} updates, got {self.bcq_looks}"
+            )
         if not self.name:
             object.__setattr__(self, "name", f"{self.environment}-{self.t_max}")
 
@@ -147,9 +164,10 @@ class Study:
     folder : Path
         Of this study, for what others compute from it.
     curve : DataFrame
-        Learning curves of the data oracles: ``environment, t_max, algorithm, oracle, step,
-        mean_return`` (of greedy episodes, undiscounted); the last rows, algorithm ``BCQ``,
-        have the mean return of the outputs of the two models of each oracle.
+        Learning curves: ``environment, t_max, algorithm, oracle, step, mean_return`` (of
+        greedy episodes, undiscounted). Algorithm ``DDPG``: the data oracles. ``BCQ``: the mean
+        over the two models of each oracle, from all initial states, after each of the looks
+        and at the end (the outputs).
     initial_states : ndarray, shape (M, k)
         Physics states, shared by all oracles and halves.
     oracles : DDPGPopulation
@@ -213,6 +231,7 @@ def cells(profile: str) -> list[Cell]:
                 trajectories=100,
                 bcq=BCQSettings.laptop(),
                 bcq_updates=2_000,
+                bcq_looks=(200, 600, 1_200),
             )
         ]
     if profile == "laptop":
@@ -352,7 +371,9 @@ class _Stages:
         marks["inputs"] = fingerprint(
             code_of(oracles), code_of(episodes), marks["oracles"], c.mixture, c.trajectories
         )
-        marks["models"] = fingerprint(code_of(bcq), marks["inputs"], c.bcq, c.bcq_updates)
+        marks["models"] = fingerprint(
+            *map(code_of, (bcq, oracles)), marks["inputs"], c.bcq, c.bcq_updates, c.bcq_looks
+        )
         marks["outputs"] = fingerprint(code_of(oracles), marks["models"])
         self.places = {name: root / f"{name}-{mark}" for name, mark in marks.items()}
         self.folder = root / f"study-{cell.name}-{marks['outputs']}"
@@ -360,13 +381,13 @@ class _Stages:
     def study(self) -> Study:
         cell, population = self.cell, self.oracles()
         states, inputs = self.inputs(population)
-        models = self._models(inputs)
+        models, looks = self._models(inputs, states)
         outputs = self._outputs(models, states)
         self.folder.mkdir(parents=True, exist_ok=True)
         return Study(
             cell=cell,
             folder=self.folder,
-            curve=_curve(cell, population, outputs),
+            curve=_curve(cell, population, looks, outputs),
             initial_states=states,
             oracles=population,
             inputs=inputs,
@@ -416,13 +437,18 @@ class _Stages:
             inputs = self._by_oracle(Episodes.load(path))
         return inputs[0][0].initial_states, inputs
 
-    def _models(self, inputs: list[list[Episodes]]) -> BCQPopulation:
+    def _models(
+        self, inputs: list[list[Episodes]], states: FloatArray
+    ) -> tuple[BCQPopulation, FloatArray]:
+        """The models, and the mean return of each after each look, shape (looks, models)."""
         cell = self.cell
         with self._stage("models", cell.bcq_updates) as (place, done):
             path = place / "population.npz"
+            looks = [place / f"returns-{updates}.npz" for updates in cell.bcq_looks]
             if not done:
                 terminal = cell.timeout_is_terminal
-                bcq.train(
+                train = partial(
+                    bcq.train,
                     [
                         half.transitions(timeout_is_terminal=terminal)
                         for pair in inputs
@@ -430,28 +456,35 @@ class _Stages:
                     ],
                     cell.bcq,
                     seeds=_integers(self.seeds["models"], cell.models),
-                    updates=cell.bcq_updates,
                     checkpoint=place / "checkpoint.npz",
                     deadline=self.deadline,
                     progress=self._reporter("models"),
-                ).save(path)
-            return BCQPopulation.load(path)
+                )
+                for updates, look in zip(cell.bcq_looks, looks, strict=True):
+                    if not look.is_file():
+                        found = self._query(train(updates=updates), states)
+                        mean = np.array([one.returns.mean() for one in found])
+                        checkpoints.save(look, {"returns": mean}, {})
+                train(updates=cell.bcq_updates).save(path)
+            returns = [checkpoints.load(look)["returns"] for look in looks]
+            return BCQPopulation.load(path), np.reshape(returns, (len(looks), cell.models))
 
     def _outputs(self, models: BCQPopulation, states: FloatArray) -> list[list[Episodes]]:
-        cell = self.cell
         with self._stage("outputs", 1) as (place, done):
             path = place / "episodes.npz"
             if not done:
-                Episodes.concatenate(
-                    oracles.query_outputs(
-                        models,
-                        states,
-                        cell.t_max,
-                        environment=cell.environment,
-                        seed=_integers(self.seeds["outputs"], 1)[0],
-                    )
-                ).save(path)
+                Episodes.concatenate(self._query(models, states)).save(path)
             return self._by_oracle(Episodes.load(path))
+
+    def _query(self, models: BCQPopulation, states: FloatArray) -> list[Episodes]:
+        cell = self.cell
+        return oracles.query_outputs(
+            models,
+            states,
+            cell.t_max,
+            environment=cell.environment,
+            seed=_integers(self.seeds["outputs"], 1)[0],
+        )
 
     def _by_oracle(self, all_of_them: Episodes) -> list[list[Episodes]]:
         m = self.cell.trajectories
@@ -523,21 +556,21 @@ def _integers(stream: np.random.SeedSequence, count: int) -> list[int]:
     return [int(x) for x in stream.generate_state(count)]
 
 
-def _curve(cell: Cell, population: DDPGPopulation, outputs: list[list[Episodes]]) -> pd.DataFrame:
+def _curve(
+    cell: Cell, population: DDPGPopulation, looks: FloatArray, outputs: list[list[Episodes]]
+) -> pd.DataFrame:
     mean = population.returns.mean(axis=2)
+    last = [half.returns.mean() for pair in outputs for half in pair]
+    of_models = np.concatenate([looks, [last]]).reshape(-1, cell.oracles, 2).mean(axis=2)
     rows = [
         {"algorithm": "DDPG", "oracle": o, "step": int(step), "mean_return": float(mean[o, i])}
         for o in range(cell.oracles)
         for i, step in enumerate(population.steps)
     ]
     rows += [
-        {
-            "algorithm": "BCQ",
-            "oracle": o,
-            "step": cell.bcq_updates,
-            "mean_return": float(np.mean([half.returns.mean() for half in pair])),
-        }
-        for o, pair in enumerate(outputs)
+        {"algorithm": "BCQ", "oracle": o, "step": step, "mean_return": float(of_models[i, o])}
+        for o in range(cell.oracles)
+        for i, step in enumerate((*cell.bcq_looks, cell.bcq_updates))
     ]
     frame = pd.DataFrame(rows)
     frame.insert(0, "environment", cell.environment)

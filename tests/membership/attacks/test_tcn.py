@@ -117,21 +117,23 @@ def test_dropout_acts_in_training_only_and_keeps_the_mean():
     parameters, x = fresh(settings, 4), pairs(3, 4, 5)
     testing = logits(parameters, x, settings)
     np.testing.assert_array_equal(testing, logits(parameters, x, settings))
-    keys = jax.random.split(jax.random.key(4), 4000)
-    many = jax.jit(jax.vmap(lambda p, x, key: tcn.apply(p, x, settings, key), (None, None, 0)))
-    drawn = many(parameters, x, keys)
+    kept = tcn.draw_kept(jax.random.key(4), len(x), settings, (4000,))
+    np.testing.assert_array_equal(kept, tcn.draw_kept(jax.random.key(4), len(x), settings, (4000,)))
+    many = jax.jit(jax.vmap(lambda p, x, kept: tcn.apply(p, x, settings, kept), (None, None, 0)))
+    drawn = many(parameters, x, kept)
     assert not np.allclose(drawn[0], drawn[1])
-    np.testing.assert_array_equal(drawn, many(parameters, x, keys))
     # at input 0 a layer is linear in its mask, but for a last ReLU that does nothing
     zero = np.zeros_like(x)
     shortcut = logits(parameters, zero, settings)
-    np.testing.assert_allclose(many(parameters, zero, keys).mean(axis=0), shortcut, atol=0.1)
+    np.testing.assert_allclose(many(parameters, zero, kept).mean(axis=0), shortcut, atol=0.1)
 
 
 def test_dropout_drops_whole_channels():
     settings = TCNSettings(channels=8, kernel=1, dilations=(1,), dropout=0.5)
     parameters, x = fresh(settings, 8), np.zeros((50, 8, 6), dtype=np.float32)
-    hidden = np.asarray(tcn.hidden_layers(parameters, x, settings, jax.random.key(0))[0])
+    kept = tcn.draw_kept(jax.random.key(0), len(x), settings)
+    hidden = np.asarray(tcn.hidden_layers(parameters, x, settings, kept)[0])
+    np.testing.assert_array_equal((hidden > 0).all(axis=1) <= kept[0], True)
     assert ((hidden == 0).all(axis=1) | (hidden > 0).all(axis=1)).all()
     np.testing.assert_array_equal(hidden, np.broadcast_to(hidden[:, :1], hidden.shape))
 

@@ -282,12 +282,21 @@ def _fit(
 ) -> tuple[Variables, Array]:
     """All trainings, in the first axis of every array; in lockstep, or one after the other."""
     one = functools.partial(_fit_one, settings, rates)
+    steps, size = batches.shape[1:3]
+    # not vmap: see fast_key
+    dropout = jax.lax.map(lambda key: _dropout(settings, key, steps, size), keys)
+    of_all = (starts, data, truth, batches, dropout)
     if together:
-        return jax.vmap(one)(starts, data, truth, batches, keys)
-    trained: tuple[Variables, Array] = jax.lax.map(
-        lambda arguments: one(*arguments), (starts, data, truth, batches, keys)
-    )
+        return jax.vmap(one)(*of_all)
+    trained: tuple[Variables, Array] = jax.lax.map(lambda arguments: one(*arguments), of_all)
     return trained
+
+
+def _dropout(settings: Settings, key: Array, steps: int, size: int) -> Array:
+    """What dropout keeps in each step of a training; nothing to say for a ResNet."""
+    if isinstance(settings, TCNSettings):
+        return tcn.draw_kept(key, size, settings, (steps,))
+    return jnp.zeros(steps)
 
 
 def _fit_one(
@@ -297,28 +306,26 @@ def _fit_one(
     data: Array,
     truth: Array,
     batches: Array,
-    key: Array,
+    dropout: Array,
 ) -> tuple[Variables, Array]:
     rule = optimiser(rates)
 
-    def loss(parameters: Any, statistics: Any, index: Array, key: Array) -> tuple[Array, Any]:
+    def loss(parameters: Any, statistics: Any, index: Array, kept: Array) -> tuple[Array, Any]:
         inputs = _gather(settings, data, index)
-        logits, moved = _apply(settings, (parameters, statistics), inputs, key)
+        logits, moved = _apply(settings, (parameters, statistics), inputs, kept)
         return cross_entropy(logits, truth[index[:, 0]]), moved
 
     def step(carry: Any, inputs: tuple[Array, Array]) -> tuple[Any, Array]:
         parameters, statistics, memory = carry
-        index, number = inputs
         (value, statistics), slope = jax.value_and_grad(loss, has_aux=True)(
-            parameters, statistics, index, jax.random.fold_in(key, number)
+            parameters, statistics, *inputs
         )
         change, memory = rule.update(slope, memory, parameters)
         return (optax.apply_updates(parameters, change), statistics, memory), value
 
     parameters, statistics = start
     carry = (parameters, statistics, rule.init(parameters))
-    steps = jnp.arange(batches.shape[0])
-    (parameters, statistics, _), losses = jax.lax.scan(step, carry, (batches, steps))
+    (parameters, statistics, _), losses = jax.lax.scan(step, carry, (batches, dropout))
     return (parameters, statistics), losses
 
 
@@ -339,13 +346,13 @@ def _entry(tree: dict[str, Any], i: int) -> dict[str, Any]:
 
 
 def _apply(
-    settings: Settings, variables: Variables, inputs: Array, key: Array | None
+    settings: Settings, variables: Variables, inputs: Array, kept: Array | None
 ) -> tuple[Array, dict[str, Any]]:
-    """Logits and statistics; training with a key, testing without."""
+    """Logits and statistics; training with what dropout keeps, testing without."""
     parameters, statistics = variables
     if isinstance(settings, TCNSettings):
-        return tcn.apply(parameters, inputs, settings, key), statistics
-    return resnet.apply(parameters, statistics, inputs, settings, training=key is not None)
+        return tcn.apply(parameters, inputs, settings, kept), statistics
+    return resnet.apply(parameters, statistics, inputs, settings, training=kept is not None)
 
 
 def _gather(settings: Settings, pairs: Any, index: Any) -> Any:
