@@ -86,7 +86,7 @@ class Cell:
     evaluate_every : int
         Steps between two points of a learning curve.
     evaluation_episodes : int
-        Greedy episodes per point and oracle.
+        Greedy episodes per point and agent.
     bcq_looks : tuple of int
         Updates, before the last, after which the models are run, too: rising multiples of
         :data:`dprl.membership.bcq.CHUNK` below ``bcq_updates``.
@@ -166,8 +166,8 @@ class Study:
     curve : DataFrame
         Learning curves: ``environment, t_max, algorithm, oracle, step, mean_return`` (of
         greedy episodes, undiscounted). Algorithm ``DDPG``: the data oracles. ``BCQ``: the mean
-        over the two models of each oracle, from all initial states, after each of the looks
-        and at the end (the outputs).
+        over the two models of each oracle, after each look (``evaluation_episodes`` of the
+        initial states) and at the end (the outputs: all of them).
     initial_states : ndarray, shape (M, k)
         Physics states, shared by all oracles and halves.
     oracles : DDPGPopulation
@@ -202,7 +202,8 @@ def cells(profile: str) -> list[Cell]:
     Parameters
     ----------
     profile : str
-        ``quick``: one cell, for pages (minutes on two cores). ``laptop``: six cells, an
+        ``quick``: one cell, for pages (minutes on two cores); BCQ's targets choose among 5
+        proposals instead of 10. ``laptop``: six cells, an
         hour on two cores. ``paper``: network sizes of the thesis; first two cells of 8
         oracles at half the thesis's steps (names end in ``-reduced``), then all ten of
         table 5.2 at one million steps and updates. They need a GPU.
@@ -229,7 +230,7 @@ def cells(profile: str) -> list[Cell]:
                 ddpg=DDPGSettings.laptop(),
                 ddpg_steps=15_000,
                 trajectories=100,
-                bcq=BCQSettings.laptop(),
+                bcq=dataclasses.replace(BCQSettings.laptop(), candidates=5),
                 bcq_updates=2_000,
                 bcq_looks=(200, 600, 1_200),
             )
@@ -462,7 +463,8 @@ class _Stages:
                 )
                 for updates, look in zip(cell.bcq_looks, looks, strict=True):
                     if not look.is_file():
-                        found = self._query(train(updates=updates), states)
+                        some = states[: cell.evaluation_episodes]
+                        found = self._query(train(updates=updates), some)
                         mean = np.array([one.returns.mean() for one in found])
                         checkpoints.save(look, {"returns": mean}, {})
                 train(updates=cell.bcq_updates).save(path)
