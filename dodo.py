@@ -31,12 +31,9 @@ JOBS = int(get_var("jobs", "2"))
 # all cores for its sweeps, and the terminal for its progress bars.
 SIDE_BY_SIDE = JOBS if PROFILE == "quick" else 1
 WORKERS = 1 if PROFILE == "quick" else available_cores()
-# First, in this order: what trains for other pages of its chapter, so that none waits; between
-# the two such pages what needs neither, until the first has the oracles that the second wants.
-EARLY = [
-    f"5-membership-inference/{page}" for page in ("two-oracles", "threat", "errata", "a-real-leak")
-]
-PAGES = sorted(site.pages(ROOT), key=lambda p: EARLY.index(p) if p in EARLY else len(EARLY))
+# They train what other pages of their chapter load: first, so that no page waits for them.
+EARLY = ["5-membership-inference/two-oracles", "5-membership-inference/a-real-leak"]
+PAGES = sorted(site.pages(ROOT), key=lambda page: page not in EARLY)
 HAS_SCORECARD = f"{site.PAGES}scorecard" in site.toc_entries(ROOT)
 SCORECARD, SCORECARD_RECORD = ROOT / "book/nb/scorecard.md", ROOT / "_build/scorecard.json"
 

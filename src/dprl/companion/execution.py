@@ -266,8 +266,6 @@ def _page_environment(run: Run) -> dict[str, str]:
         "DPRL_PROFILE": run.profile,
         "DPRL_STAGE": str(run.stage),
         "DPRL_WORKERS": str(run.workers),
-        # Pages run side by side: threads of XLA beyond a page's share only wait for a core.
-        "NPROC": str(run.workers),
         # Same bytes for the same seed: one BLAS thread, no random hashes, no dates in SVG.
         "OMP_NUM_THREADS": "1",
         "PYTHONHASHSEED": "0",
