@@ -58,7 +58,13 @@ def test_models_are_run_on_the_way_and_that_changes_nothing(
     for stage in ("oracles", "inputs"):
         (tmp_path / stages.places[stage].name).symlink_to(stages.places[stage])
     longer = dataclasses.replace(tiny_cell, bcq_updates=400)
-    watched = study.run(dataclasses.replace(longer, bcq_looks=(200,)), tmp_path)
+    told = []
+    watched = study.run(
+        dataclasses.replace(longer, bcq_looks=(200,)),
+        tmp_path,
+        progress=lambda *to: told.append(to),
+    )
+    assert {total for stage, _, total in told if stage == "models"} == {400}
     assert_same(watched, study.run(longer, tmp_path))
     curve = watched.curve[watched.curve.algorithm == "BCQ"]
     assert list(curve.step.unique()) == [200, 400]

@@ -413,7 +413,7 @@ class _Stages:
                     timeout_is_terminal=cell.timeout_is_terminal,
                     checkpoint=place / "checkpoint.npz",
                     deadline=self.deadline,
-                    progress=self._reporter("oracles"),
+                    progress=self._reporter("oracles", cell.ddpg_steps),
                 ).save(path)
             return DDPGPopulation.load(path)
 
@@ -459,7 +459,7 @@ class _Stages:
                     seeds=_integers(self.seeds["models"], cell.models),
                     checkpoint=place / "checkpoint.npz",
                     deadline=self.deadline,
-                    progress=self._reporter("models"),
+                    progress=self._reporter("models", cell.bcq_updates),
                 )
                 for updates, look in zip(cell.bcq_looks, looks, strict=True):
                     if not look.is_file():
@@ -519,11 +519,11 @@ class _Stages:
             if self.progress is not None:
                 self.progress(name, total, total)
 
-    def _reporter(self, name: str) -> Callable[[int, int], None] | None:
+    def _reporter(self, name: str, total: int) -> Callable[[int, int], None] | None:
         progress = self.progress
         if progress is None:
             return None
-        return lambda done, total: progress(name, done, total)
+        return lambda done, _: progress(name, done, total)
 
 
 def code_of(module: ModuleType) -> str:
