@@ -178,11 +178,12 @@ def design(cell: Cell, profile: str) -> Design:
     Returns
     -------
     Design
-        All trainings with the TCN. ``quick``: with :meth:`TCNSettings.narrow`, and two more
-        clipping lengths. ``laptop``: for Hopper
-        at T_max 100 clipping lengths and a ResNet-18 of width 16. ``paper``: a ResNet-18 of
-        standard width everywhere, with the weight decay of table 5.1 left out (with Adam it
-        shrinks all weights to zero), clipping lengths where the thesis has them.
+        All trainings with the TCN. ``quick``: the narrow one
+        (:meth:`dprl.membership.attacks.tcn.TCNSettings.narrow`), and two more clipping lengths.
+        ``laptop``: for Hopper at T_max 100 clipping lengths and a ResNet-18 of width 16.
+        ``paper``: a ResNet-18 of standard width everywhere, with the weight decay of table 5.1
+        left out (with Adam it shrinks all weights to zero), clipping lengths where the thesis
+        has them.
 
     Examples
     --------
