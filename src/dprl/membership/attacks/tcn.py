@@ -97,8 +97,11 @@ class TCNSettings:
 
     @classmethod
     def narrow(cls) -> TCNSettings:
-        """Half the width, half the batch, three times the steps: 3/8 of the arithmetic."""
-        return cls(channels=16, batch_size=32, steps=900)
+        """Half the width and the batch, 1.5 times the steps at 3 times the rate.
+
+        3/16 of the arithmetic. At the printed rate it needs twice these steps for as much.
+        """
+        return cls(channels=16, batch_size=32, learning_rate=3e-3, steps=450)
 
 
 def receptive_field(settings: TCNSettings) -> int:
