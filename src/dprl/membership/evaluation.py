@@ -178,9 +178,9 @@ def design(cell: Cell, profile: str) -> Design:
     Returns
     -------
     Design
-        All trainings with the TCN. ``quick``: the narrow one
-        (:meth:`dprl.membership.attacks.tcn.TCNSettings.narrow`), and two more clipping lengths.
-        ``laptop``: for Hopper at T_max 100 clipping lengths and a ResNet-18 of width 16.
+        All trainings with the TCN. ``quick`` and ``laptop``: the narrow one
+        (:meth:`dprl.membership.attacks.tcn.TCNSettings.narrow`). ``quick``: two more clipping
+        lengths. ``laptop``: for Hopper at T_max 100 clipping lengths and a ResNet-18 of width 16.
         ``paper``: a ResNet-18 of standard width everywhere, with the weight decay of table 5.1
         left out (with Adam it shrinks all weights to zero), clipping lengths where the thesis
         has them.
@@ -197,6 +197,7 @@ def design(cell: Cell, profile: str) -> Design:
         return Design(tcn=TCNSettings.narrow(), lengths=tuple(n for n in (5, 15) if n < cell.t_max))
     if profile == "laptop":
         return Design(
+            tcn=TCNSettings.narrow(),
             lengths=(5, 10, 25, 50) if hopper_100 else (),
             resnet=ResNetSettings(width=16, steps=80) if hopper_100 else None,
         )

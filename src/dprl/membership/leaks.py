@@ -214,7 +214,8 @@ def designs(profile: str) -> list[LeakDesign]:
     ----------
     profile : str
         ``quick``: M = 20, one or two minutes of training on two cores. ``laptop`` and
-        ``paper``: M = 20, 100, 400 with the first study of the profile, and more updates.
+        ``paper``: M = 20, 100, 400 with the first study of the profile, and more updates;
+        in ``laptop`` at last as many as in its studies.
 
     Raises
     ------
@@ -246,7 +247,7 @@ def designs(profile: str) -> list[LeakDesign]:
             size=size,
             models=8,
             twins=4 if size == 20 else 0,
-            updates=(1_000, 2_000, 5_000) + ((20_000,) if profile == "paper" else ()),
+            updates=(1_000, 2_000, 5_000, 20_000) if profile == "paper" else (1_000, 2_000, 4_000),
             fresh=2 * cell.trajectories - 2 * size,
         )
         for size in (20, 100, 400)

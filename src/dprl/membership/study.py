@@ -203,8 +203,8 @@ def cells(profile: str) -> list[Cell]:
     ----------
     profile : str
         ``quick``: one cell, for pages (minutes on two cores); BCQ's targets choose among 5
-        proposals instead of 10. ``laptop``: six cells, an
-        hour on two cores. ``paper``: network sizes of the thesis; first two cells of 8
+        proposals instead of 10. ``laptop``: six cells, within an hour on two cores with
+        their attacks and leaks. ``paper``: network sizes of the thesis; first two cells of 8
         oracles at half the thesis's steps (names end in ``-reduced``), then all ten of
         table 5.2 at one million steps and updates. They need a GPU.
 
@@ -245,7 +245,7 @@ def cells(profile: str) -> list[Cell]:
                 ddpg_steps=30_000,
                 trajectories=200 if t_max == 200 else 400,
                 bcq=BCQSettings.laptop(),
-                bcq_updates=6_000,
+                bcq_updates=4_000,
             )
             for name, t_max in (
                 ("Hopper-v5", 50),
