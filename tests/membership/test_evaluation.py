@@ -223,7 +223,7 @@ def test_training_shares_no_trajectory_with_validation_and_target(tiny_study, ti
                     judge._shadow_pairs(draw.shadow, name, states)
                     for states in (judge.training_states, judge.validation_states)
                 ]
-                pairs.require_disjoint(*parts, judge._target_pairs(draw, "as-printed"))
+                pairs.require_disjoint(*parts, judge._target_pairs(*draw.target, "as-printed"))
 
 
 def test_a_shared_trajectory_is_refused_before_anything_is_judged(

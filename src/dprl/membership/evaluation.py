@@ -247,6 +247,11 @@ class Draw:
     half: int
     matches: tuple[int, int]
 
+    @property
+    def target(self) -> tuple[int, int, int]:
+        """``positive``, ``negative``, ``half``: what decides which pairs are judged."""
+        return self.positive, self.negative, self.half
+
 
 def draws(oracles: int, several: bool, seed: int) -> list[Draw]:
     """The draws of a design, grouped by shadow; see the module for how they come about.
@@ -552,26 +557,35 @@ class _Judge:
             for shadow in shadows
         ]
         attacks = self._fit(shadows, learnt)
+        thresholds: dict[tuple[Shadow, str], float] = {}
+        memories: dict[Shadow, dict[tuple[int, int], FloatArray]] = {one: {} for one in shadows}
+        first = {draw.shadow: draw for draw in reversed(self.draws)}
         for shadow, seen, classifier in zip(shadows, learnt, attacks, strict=True):
-            own = [draw for draw in self.draws if draw.shadow == shadow]
-            thresholds = {}
             for labels in _VALIDATIONS[self.group.training]:
                 judged = self._shadow_pairs(shadow, labels, self.validation_states)
                 pairs.require_disjoint(seen, judged)
-                for mode, truth, logits in self._judge(classifier, judged, own[0], labels, None):
+                for mode, truth, logits in self._judge(
+                    classifier, judged, first[shadow], labels, None
+                ):
                     if labels == _VALIDATIONS[self.group.training][0]:
-                        thresholds[mode] = _best_threshold(truth, logits)
-                    self._add(own[0], labels, "shadow-validation", mode, truth, logits, None)
-            cache: dict[tuple[int, int], FloatArray] = {}
-            for draw in own:
-                for labels in _TESTS[self.group.training]:
-                    judged = self._target_pairs(draw, labels)
-                    pairs.require_disjoint(seen, judged)
-                    memory = None if labels in ("input-only", "decorrelated") else cache
+                        thresholds[shadow, mode] = _best_threshold(truth, logits)
+                    self._add(first[shadow], labels, "shadow-validation", mode, truth, logits, None)
+        # all attacks judge a target in turn: its pairs are made once
+        for target in dict.fromkeys(draw.target for draw in self.draws):
+            for labels in _TESTS[self.group.training]:
+                judged = self._target_pairs(*target, labels)
+                for draw in (one for one in self.draws if one.target == target):
+                    number = shadows.index(draw.shadow)
+                    pairs.require_disjoint(learnt[number], judged)
+                    memory = memories[draw.shadow]
                     for mode, truth, logits in self._judge(
-                        classifier, judged, draw, labels, memory
+                        attacks[number],
+                        judged,
+                        draw,
+                        labels,
+                        None if labels in ("input-only", "decorrelated") else memory,
                     ):
-                        threshold = thresholds.get(mode)
+                        threshold = thresholds.get((draw.shadow, mode))
                         self._add(draw, labels, "target", mode, truth, logits, threshold)
         return pd.DataFrame(self.rows), self._roc()
 
@@ -596,9 +610,8 @@ class _Judge:
             ]
         )
 
-    def _target_pairs(self, draw: Draw, labels: str) -> LabelledPairs:
-        states = np.arange(self.m)
-        return self._pairs(draw.positive, draw.negative, draw.half, labels, states)
+    def _target_pairs(self, positive: int, negative: int, half: int, labels: str) -> LabelledPairs:
+        return self._pairs(positive, negative, half, labels, np.arange(self.m))
 
     def _pairs(
         self, judged: int, other: int, half: int, labels: str, states: IntArray

@@ -215,7 +215,8 @@ def designs(profile: str) -> list[LeakDesign]:
     profile : str
         ``quick``: M = 20, one or two minutes of training on two cores. ``laptop`` and
         ``paper``: M = 20, 100, 400 with the first study of the profile, and more updates;
-        in ``laptop`` at last as many as in its studies.
+        in ``laptop`` at last as many as in its studies, and at M = 400, where looks take
+        longest, at last only.
 
     Raises
     ------
@@ -240,6 +241,11 @@ def designs(profile: str) -> list[LeakDesign]:
                 fresh=160,
             )
         ]
+    looks: dict[int, tuple[int, ...]]
+    if profile == "paper":
+        looks = dict.fromkeys((20, 100, 400), (1_000, 2_000, 5_000, 20_000))
+    else:
+        looks = {20: (1_000, 2_000, 4_000), 100: (1_000, 2_000, 4_000), 400: (4_000,)}
     return [
         LeakDesign(
             cell,
@@ -247,10 +253,10 @@ def designs(profile: str) -> list[LeakDesign]:
             size=size,
             models=8,
             twins=4 if size == 20 else 0,
-            updates=(1_000, 2_000, 5_000, 20_000) if profile == "paper" else (1_000, 2_000, 4_000),
+            updates=updates,
             fresh=2 * cell.trajectories - 2 * size,
         )
-        for size in (20, 100, 400)
+        for size, updates in looks.items()
     ]
 
 

@@ -42,7 +42,8 @@ Settings: TypeAlias = TCNSettings | ResNetSettings
 Variables: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 Rates: TypeAlias = tuple[ArrayLike, ArrayLike, ArrayLike]
 
-_BLOCKS = {TCNSettings: 256, ResNetSettings: 32}  # inputs judged at once
+# inputs judged at once: most sets of pairs are multiples of 100, so that little is filled up
+_BLOCKS = {TCNSettings: 100, ResNetSettings: 32}
 
 
 @dataclass(frozen=True, eq=False)
