@@ -245,7 +245,7 @@ def designs(profile: str) -> list[LeakDesign]:
     if profile == "paper":
         looks = dict.fromkeys((20, 100, 400), (1_000, 2_000, 5_000, 20_000))
     else:
-        looks = {20: (1_000, 2_000, 4_000), 100: (1_000, 2_000, 4_000), 400: (4_000,)}
+        looks = {20: (1_000, 2_000, 3_000), 100: (1_000, 2_000, 3_000), 400: (3_000,)}
     return [
         LeakDesign(
             cell,

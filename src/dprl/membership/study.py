@@ -242,10 +242,10 @@ def cells(profile: str) -> list[Cell]:
                 t_max,
                 oracles=8,
                 ddpg=DDPGSettings.laptop(),
-                ddpg_steps=30_000,
+                ddpg_steps=20_000,
                 trajectories=200 if t_max == 200 else 400,
                 bcq=BCQSettings.laptop(),
-                bcq_updates=4_000,
+                bcq_updates=3_000,
             )
             for name, t_max in (
                 ("Hopper-v5", 50),
