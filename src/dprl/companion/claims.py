@@ -7,10 +7,12 @@ r"""Claims: what the sources state, and the verdict a page computes for each.
       title: Smooth bound of DP-LSL
       statement: The quantity $\psi_X$ bounds the local sensitivity and is smooth.
       expected: false as printed
+      severity: constant
       page: 3-policy-evaluation/dp-lsl
 
-A page computes what it needs and hands the outcome over as booleans, with the numbers that
-are its evidence::
+A statement that is false or lacks a condition has a *severity*, one of :data:`SEVERITIES`, so
+that a doubled logarithm does not look like a broken theorem. A page computes what it needs and
+hands the outcome over as booleans, with the numbers that are its evidence::
 
     claims.check("thesis:3.17", printed=False, corrected=True, worst_ratio=ratio)
 
@@ -28,6 +30,9 @@ reproduced with deviations  ``reproduced`` is false, ``with_deviations`` is true
 not reproduced              ``reproduced`` is false, ``with_deviations`` is not true
 not checkable               no computation can decide it, see :func:`not_checkable`
 ==========================  =============================================
+
+An experiment that is smaller than its source's says by how much, in ``scale=``; its verdict then
+reads *not reproduced at this scale*.
 
 Each check is added to ``claims.json`` in the staging folder of the execution; the scorecard
 is made from these files.
@@ -67,6 +72,12 @@ ID_PATTERN = re.compile(rf"(?:{'|'.join(SOURCES)}):[a-z0-9]+(?:[.-][a-z0-9]+)*")
 #: A page: its path below ``notebooks``, without the suffix.
 PAGE_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]*(?:/[a-z0-9][a-z0-9-]*)*")
 
+#: How much a fault matters, least first: what is misprinted, a wrong constant in a statement
+#: that otherwise holds, a condition that was left out, or a statement whose conclusion falls.
+SEVERITIES = ("misprint", "constant", "condition", "breaks the conclusion")
+#: Verdicts that say something against the printed text: each has a severity.
+FAULTS = ("holds with conditions", "false as printed")
+
 _FIELDS = ("id", "source", "title", "statement", "expected", "page")
 _STYLES = {
     "holds": "verdict-holds",
@@ -77,7 +88,7 @@ _STYLES = {
     "not reproduced": "verdict-not",
     "not checkable": "verdict-unchecked",
 }
-_LONGEST_TITLE, _LONGEST_STRING = 90, 80
+_LONGEST_TITLE, _LONGEST_STRING, _LONGEST_SCALE = 90, 80, 120
 
 Number = bool | int | float | str
 
@@ -100,6 +111,7 @@ class Claim:
     statement: str
     expected: str
     page: str
+    severity: str = ""
 
     @property
     def anchor(self) -> str:
@@ -125,12 +137,18 @@ class Badge:
         The evidence, as plain Python values.
     reason : str
         Why nothing could be computed; empty otherwise.
+    severity : str
+        How much the fault matters; empty where there is none.
+    scale : str
+        How much smaller the experiment is than its source's; empty where it is not.
     """
 
     id: str
     verdict: str
     numbers: dict[str, Number]
     reason: str = ""
+    severity: str = ""
+    scale: str = ""
     _shown: bool = field(default=False, repr=False, compare=False)
 
     @property
@@ -139,9 +157,10 @@ class Badge:
         return _anchor(self.id)
 
     def _repr_html_(self) -> str:
-        evidence = html.escape(evidence_text(self.numbers, self.reason))
+        evidence = html.escape(evidence_text(self.numbers, self.reason, self.scale))
+        shown = verdict_html(self.verdict, self.severity, self.scale)
         return (
-            f'<div class="claim-badge" id="{self.anchor}">{verdict_html(self.verdict)} '
+            f'<div class="claim-badge" id="{self.anchor}">{shown} '
             f'<code class="claim-id">{self.id}</code> '
             f'<span class="claim-numbers">{evidence}</span></div>'
         )
@@ -164,8 +183,9 @@ class Badge:
         publish(self._repr_mimebundle_())
 
     def __str__(self) -> str:
-        evidence = evidence_text(self.numbers, self.reason)
-        return f"{self.verdict}: {self.id}" + (f" ({evidence})" if evidence else "")
+        evidence = evidence_text(self.numbers, self.reason, self.scale)
+        verdict = verdict_text(self.verdict, self.severity, self.scale)
+        return f"{verdict}: {self.id}" + (f" ({evidence})" if evidence else "")
 
 
 # -- the list ---------------------------------------------------------------------------
@@ -228,19 +248,18 @@ def _parse(entry: object, where: str) -> Claim:
         raise ClaimError(f"{where}: expected the fields {', '.join(_FIELDS)}, got {entry!r}")
     if isinstance(entry.get("id"), str):
         where = f"{where} ({entry['id']})"
-    unknown = sorted(str(key) for key in entry if key not in _FIELDS)
+    known = (*_FIELDS, "severity")
+    unknown = sorted(str(key) for key in entry if key not in known)
     if unknown:
-        raise ClaimError(
-            f"{where}: unknown field {', '.join(unknown)}; known: {', '.join(_FIELDS)}"
-        )
+        raise ClaimError(f"{where}: unknown field {', '.join(unknown)}; known: {', '.join(known)}")
     missing = [name for name in _FIELDS if name not in entry]
     if missing:
         raise ClaimError(f"{where}: missing field {', '.join(missing)}")
-    for name in _FIELDS:
+    for name in entry:
         value = entry[name]
         if not isinstance(value, str) or not value.strip():
             raise ClaimError(f"{where}: {name} must be a non-empty text, got {value!r}")
-    claim = Claim(**{name: entry[name].strip() for name in _FIELDS})
+    claim = Claim(**{name: value.strip() for name, value in entry.items()})
     _validate(claim, where)
     return claim
 
@@ -261,6 +280,12 @@ def _validate(claim: Claim, where: str) -> None:
         raise ClaimError(
             f"{where}: unknown verdict {claim.expected!r}, expected one of {'; '.join(VERDICTS)}"
         )
+    if claim.severity and claim.severity not in SEVERITIES:
+        raise ClaimError(
+            f"{where}: severity must be one of {', '.join(SEVERITIES)}, got {claim.severity!r}"
+        )
+    if claim.severity and claim.expected not in FAULTS:
+        raise ClaimError(f"{where}: what {claim.expected} has no severity, got {claim.severity!r}")
     if not PAGE_PATTERN.fullmatch(claim.page):
         raise ClaimError(
             f"{where}: page must look like 3-policy-evaluation/dp-lsw "
@@ -282,6 +307,7 @@ def check(
     corrected: bool | np.bool_ | None = None,
     reproduced: bool | np.bool_ | None = None,
     with_deviations: bool | np.bool_ | None = None,
+    scale: str = "",
     **numbers: object,
 ) -> Badge:
     """Derive a claim's verdict from what was computed, compare it, and record it.
@@ -300,6 +326,9 @@ def check(
         Outcomes (figures, tables, experimental sentences): did it come out as stated?
     with_deviations : bool, optional
         Outcomes: did it come out apart from the deviations that the page lists?
+    scale : str, optional
+        Outcomes: how much smaller this experiment is than its source's, in a few words with
+        numbers, for example ``"BCQ 3,000 of 1,000,000 updates"``.
     **numbers
         The evidence, at least one number: bool, int, float or a short text each.
 
@@ -326,7 +355,8 @@ def check(
     run = current_run()
     claim = _find(claim_id, run)
     verdict = _derive(claim_id, {name: _as_bool(name, v) for name, v in outcome.items()})
-    return _record(claim, verdict, _as_numbers(claim_id, numbers), "", run)
+    _check_scale(claim_id, scale, is_outcome=reproduced is not None)
+    return _record(claim, verdict, _as_numbers(claim_id, numbers), "", run, scale)
 
 
 def not_checkable(claim_id: str, /, reason: str) -> Badge:
@@ -432,6 +462,18 @@ def _derive_outcome(claim_id: str, reproduced: bool | None, with_deviations: boo
     return "reproduced with deviations" if with_deviations else "not reproduced"
 
 
+def _check_scale(claim_id: str, scale: object, *, is_outcome: bool) -> None:
+    if scale == "":
+        return
+    if not isinstance(scale, str) or not re.search(r"\d", scale) or len(scale) > _LONGEST_SCALE:
+        raise ClaimError(
+            f"{claim_id}: scale says in at most {_LONGEST_SCALE} characters, with numbers, how "
+            f"much smaller the experiment is, got {scale!r}"
+        )
+    if not is_outcome:
+        raise ClaimError(f"{claim_id}: only an outcome (reproduced=) has a scale")
+
+
 def _as_numbers(claim_id: str, numbers: Mapping[str, object]) -> dict[str, Number]:
     plain = {name: _as_number(claim_id, name, value) for name, value in numbers.items()}
     if not any(isinstance(v, int | float) and not isinstance(v, bool) for v in plain.values()):
@@ -453,7 +495,14 @@ def _as_number(claim_id: str, name: str, value: object) -> Number:
     )
 
 
-def _record(claim: Claim, verdict: str, numbers: dict[str, Number], reason: str, run: Run) -> Badge:
+def _record(
+    claim: Claim,
+    verdict: str,
+    numbers: dict[str, Number],
+    reason: str,
+    run: Run,
+    scale: str = "",
+) -> Badge:
     if verdict != claim.expected:
         evidence = ", ".join(f"{k}={v!r}" for k, v in numbers.items()) or reason
         raise ClaimMismatch(
@@ -472,10 +521,11 @@ def _record(claim: Claim, verdict: str, numbers: dict[str, Number], reason: str,
         "page": claim.page,
         "profile": run.profile,
     }
-    records.append(record | ({"reason": reason} if reason else {}))
+    extra = {"reason": reason, "scale": scale}
+    records.append(record | {name: text for name, text in extra.items() if text})
     text = json.dumps(records, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, text + "\n")
-    return _show(Badge(claim.id, verdict, numbers, reason))
+    return _show(Badge(claim.id, verdict, numbers, reason, claim.severity, scale))
 
 
 def _to_json(value: Number) -> Number:
@@ -510,22 +560,39 @@ def _anchor(claim_id: str) -> str:
     return "claim-" + re.sub(r"[^a-z0-9]+", "-", claim_id)
 
 
-def verdict_html(verdict: str) -> str:
+def verdict_text(verdict: str, severity: str = "", scale: str = "") -> str:
+    """A verdict in words, with its severity or its scale.
+
+    >>> verdict_text("false as printed", severity="constant")
+    'false as printed (constant)'
+    >>> verdict_text("not reproduced", scale="3,000 of 1,000,000 updates")
+    'not reproduced at this scale'
+    """
+    return verdict + (f" ({severity})" if severity else "") + (" at this scale" if scale else "")
+
+
+def verdict_html(verdict: str, severity: str = "", scale: str = "") -> str:
     """A verdict as a span that the site's style sheet colours.
 
     >>> verdict_html("holds")
     '<span class="verdict verdict-holds">holds</span>'
+    >>> verdict_html("false as printed", severity="misprint")
+    '<span class="verdict verdict-false severity-misprint">false as printed (misprint)</span>'
     """
-    return f'<span class="verdict {_STYLES[verdict]}">{html.escape(verdict)}</span>'
+    classes = f"verdict {_STYLES[verdict]}"
+    if severity:
+        classes += f" severity-{severity.replace(' ', '-')}"
+    return f'<span class="{classes}">{html.escape(verdict_text(verdict, severity, scale))}</span>'
 
 
-def evidence_text(numbers: Mapping[str, Number], reason: str = "") -> str:
+def evidence_text(numbers: Mapping[str, Number], reason: str = "", scale: str = "") -> str:
     """The numbers of a claim in one line.
 
     >>> evidence_text({"worst_ratio": 1.25, "runs": 20})
     'worst ratio = 1.25, runs = 20'
     """
     parts = [f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in numbers.items()]
+    parts += [f"scale: {scale}"] if scale else []
     return ", ".join(parts) or reason
 
 

@@ -183,7 +183,10 @@ def _table(rows: Sequence[Row]) -> str:
 def _entry(row: Row) -> str:
     claim, record = row.claim, row.record
     path = f"notebooks/{claim.page}.md"
-    evidence = _plain(claims.evidence_text(record["numbers"], record.get("reason", "")))
+    evidence = _plain(
+        claims.evidence_text(record["numbers"], record.get("reason", ""), record.get("scale", ""))
+    )
+    shown = claims.verdict_html(record["verdict"], claim.severity, record.get("scale", ""))
     profile = "" if record["profile"] == "quick" else f" ({record['profile']} profile)"
     return "\n".join(
         [
@@ -192,7 +195,7 @@ def _entry(row: Row) -> str:
             f"    {claim.title}",
             "",
             f"    [{row.page_title}]({claim.page}.ipynb)",
-            f"  - {claims.verdict_html(record['verdict'])}",
+            f"  - {shown}",
             "",
             f"    {evidence}{profile}",
             "",
