@@ -47,8 +47,8 @@ book: venv ## Execute the pages that changed and build the site (PROFILE=quick: 
 paper: ## The same with the sizes of the papers; records results in data/results/paper
 	@$(MAKE) --no-print-directory book PROFILE=paper JOBS=1
 
-verify: venv ## Compute the recorded results again, beside the book, and compare with tolerance
-	@$(PY) -m dprl.companion.verification
+verify: venv ## Compute recorded results again and compare with tolerance (PAGE="page or table ...")
+	@$(PY) -m dprl.companion.verification $(PAGE)
 
 test: venv ## Style, import directions, types and tests (no site, no browser)
 	$(PY) -m ruff check .

@@ -49,7 +49,7 @@ def recompute(monkeypatch: pytest.MonkeyPatch, *frames: pd.DataFrame) -> None:
 
 
 def problems(root: Path) -> list[str]:
-    return [outcome.problem for outcome in verification.verify(root, workers=1)]
+    return [o.problem for found in verification.verify(root, workers=1) for o in found]
 
 
 def test_last_digits_agree_and_nothing_recorded_is_touched(root, monkeypatch):
@@ -109,20 +109,68 @@ def test_tolerance_without_reason_or_with_unknown_field_is_refused(root, entry):
 def test_command_prints_a_table_and_fails_on_a_difference(root, monkeypatch, capsys):
     monkeypatch.chdir(root)
     recompute(monkeypatch, TABLE)
-    assert verification.main() == 0
+    assert verification.main([]) == 0
     assert "figure-1.csv        2 rows  agrees" in capsys.readouterr().out
     recompute(monkeypatch, TABLE.assign(rmse=[0.5, 0.34]))
-    assert verification.main() == 1
+    assert verification.main([]) == 1
     shown = capsys.readouterr().out
     assert "DIFFERS: 1 differences" in shown
     assert "0.34" in shown
+
+
+def test_a_page_is_reported_before_the_next_one_begins(root, monkeypatch):
+    other = "4-chapter/other"
+    (root / f"notebooks/{other}.md").parent.mkdir()
+    (root / f"notebooks/{other}.md").write_text("# Another\n")
+    recorded = root / "data/results/paper"
+    record(recorded, TABLE, monkeypatch, "figure-2")
+    beside = recorded / "figure-2.json"
+    beside.write_text(beside.read_text().replace(PAGE, other))
+    begun = []
+    monkeypatch.setattr(verification, "execute_page", lambda run: begun.append(run.page))
+    found = verification.verify(root, workers=1)
+    assert [o.name for o in next(found)] == ["figure-1.csv"]
+    assert begun == [PAGE]
+    assert [o.page for o in next(found)] == [other]
+
+
+PAGES = {"3-a/audit": ["audit-3.csv"], "4-b/audit": ["x.csv", "y.csv"], "5-c/cost": ["z.csv"]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pages"),
+    [
+        ([], list(PAGES)),
+        (["5-c/cost"], ["5-c/cost"]),
+        (["cost"], ["5-c/cost"]),
+        (["z", "y.csv"], ["4-b/audit", "5-c/cost"]),
+        (["x", "y"], ["4-b/audit"]),
+    ],
+)
+def test_selection_by_page_or_table(wanted, pages):
+    assert verification.selected(PAGES, wanted) == {page: PAGES[page] for page in pages}
+
+
+@pytest.mark.parametrize("name", ["audit", "w", "3-a", ""])
+def test_unknown_and_ambiguous_names_are_refused(name):
+    with pytest.raises(ValueError, match=r"several pages|no page with"):
+        verification.selected(PAGES, [name])
+
+
+def test_command_takes_a_selection(root, monkeypatch, capsys):
+    monkeypatch.chdir(root)
+    recompute(monkeypatch, TABLE)
+    assert verification.main(["figure-1"]) == 0
+    assert "1 of 1 tables agree" in capsys.readouterr().out
+    assert verification.main(["figure-7"]) == 1
+    assert "figure-7: no page with recorded tables" in capsys.readouterr().err
 
 
 def test_edited_record_is_refused(root, monkeypatch, capsys):
     monkeypatch.chdir(root)
     recorded = root / "data/results/paper/figure-1.csv"
     recorded.write_text(recorded.read_text().replace("0.5", "0.6"))
-    assert verification.main() == 1
+    assert verification.main([]) == 1
     assert "was edited after it was recorded" in capsys.readouterr().err
     assert json.loads(recorded.with_suffix(".json").read_text())["page"] == PAGE
 

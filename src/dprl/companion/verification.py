@@ -3,10 +3,12 @@
 ``python -m dprl.companion.verification`` (``make verify``) executes every page that has
 recorded results, at the sizes of the papers, into a folder of its own below ``_build``, and
 compares each table with the recorded one: keys, texts and integers must be equal, floats
-agree within a tolerance. Floating-point results differ in their last digits from processor
-to processor, so bytes are never compared. Neither ``book/nb`` nor ``data/results`` is
-touched. Tables that a command made (:func:`dprl.companion.records.keep`) are left out: they
-take hours.
+agree within a tolerance. What became of a page's tables is printed when the page is done.
+Names of pages or tables as arguments (``make verify PAGE=...``) select what is computed.
+
+Floating-point results differ in their last digits from processor to processor, so bytes are
+never compared. Neither ``book/nb`` nor ``data/results`` is touched. Tables that a command
+made (:func:`dprl.companion.records.keep`) are left out: they take hours.
 
 The tolerance is 1e-6 relative or 1e-12 absolute; ``data/results/tolerances.yml`` may name
 another for a file, with the reason:
@@ -18,10 +20,11 @@ another for a file, with the reason:
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,8 +158,55 @@ def compare_file(recorded: Path, fresh: Path, tolerance: Tolerance) -> str:
     return f"{len(found)} differences\n{found.head(_SHOWN).to_string(index=False)}"
 
 
-def verify(root: Path, workers: int) -> list[Outcome]:
-    """Execute every page with recorded results again, and compare.
+def selected(pages: Mapping[str, Sequence[str]], wanted: Sequence[str]) -> dict[str, list[str]]:
+    """Choose pages by their names, or by those of their tables.
+
+    A table is made by executing its page, so all tables of the page come with it.
+
+    Parameters
+    ----------
+    pages : mapping
+        Page to the file names of its tables, see :func:`recorded_pages`.
+    wanted : sequence of str
+        Pages (``4-subsampling/audit``, or the last part if only one page has it) and tables
+        (``figure-3-1``, with or without ``.csv``); all pages if there are none.
+
+    Returns
+    -------
+    dict
+        The pages that were asked for, in the order of `pages`.
+
+    Raises
+    ------
+    ValueError
+        If a name is neither a page with recorded tables nor one of these tables, or belongs
+        to several pages.
+
+    Examples
+    --------
+    >>> pages = {"3-chapter/audit": ["a.csv"], "3-chapter/cost": ["b.csv", "c.csv"]}
+    >>> selected(pages, ["b"])
+    {'3-chapter/cost': ['b.csv', 'c.csv']}
+    """
+    chosen = set()
+    for name in wanted:
+        found = [name] if name in pages else []
+        found = found or [page for page, tables in pages.items() if _table(name) in tables]
+        found = found or [page for page in pages if page.rpartition("/")[2] == name]
+        if not found:
+            raise ValueError(f"{name}: no page with recorded tables, and no recorded table")
+        if len(found) > 1:
+            raise ValueError(f"{name} is the name of several pages: {', '.join(found)}")
+        chosen.add(found[0])
+    return {page: list(pages[page]) for page in pages if page in chosen or not wanted}
+
+
+def _table(name: str) -> str:
+    return name if name.endswith(".csv") else f"{name}.csv"
+
+
+def verify(root: Path, workers: int, wanted: Sequence[str] = ()) -> Iterator[list[Outcome]]:
+    """Execute pages with recorded results again, one after the other, and compare.
 
     Parameters
     ----------
@@ -164,21 +214,32 @@ def verify(root: Path, workers: int) -> list[Outcome]:
         The repository.
     workers : int
         Worker processes for sweeps.
+    wanted : sequence of str
+        Pages or tables, see :func:`selected`; all if there are none.
 
-    Returns
-    -------
+    Yields
+    ------
     list of Outcome
-        One per recorded table, and one per table that is made but not recorded.
+        As soon as a page is done: one per recorded table of the page, and one per table that
+        it makes but that is not recorded.
+
+    Raises
+    ------
+    ValueError
+        If a name in `wanted` is unknown.
+    RecordError
+        If a recorded table has no provenance, or was edited.
     """
     recorded = root / "data" / "results" / "paper"
     tolerances = load_tolerances(root / "data" / "results" / "tolerances.yml")
     folder = root / "_build" / "verify"
+    pages = selected(recorded_pages(recorded), wanted)
     shutil.rmtree(folder, ignore_errors=True)
-    outcomes: list[Outcome] = []
-    for page, names in recorded_pages(recorded).items():
+    for page, names in pages.items():
         print(f"{page}: computing {', '.join(names)} again ...", flush=True)
         fresh = folder / page.replace("/", "__")
         problem = _recompute(root, page, fresh, workers)
+        outcomes = []
         for name in names:
             rows = len(records.read(recorded / name).frame)
             found = problem or compare_file(
@@ -186,8 +247,7 @@ def verify(root: Path, workers: int) -> list[Outcome]:
             )
             outcomes.append(Outcome(name, page, rows, found))
         extra = sorted({path.name for path in fresh.glob("*.csv")} - set(names))
-        outcomes += [Outcome(name, page, 0, "made, but not recorded") for name in extra]
-    return outcomes
+        yield outcomes + [Outcome(name, page, 0, "made, but not recorded") for name in extra]
 
 
 def _recompute(root: Path, page: str, fresh: Path, workers: int) -> str:
@@ -211,15 +271,42 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Run the command line from the root of the repository; 1 if anything differs."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line from the root of the repository.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; default: the process's own.
+
+    Returns
+    -------
+    int
+        1 if anything differs or cannot be compared, else 0.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m dprl.companion.verification",
+        description="Compute the recorded results again and compare.",
+    )
+    parser.add_argument("wanted", nargs="*", metavar="PAGE", help="pages or tables (default: all)")
+    options = parser.parse_args(argv)
+    outcomes: list[Outcome] = []
     try:
-        outcomes = verify(Path.cwd().resolve(), available_cores())
+        for found in verify(Path.cwd().resolve(), available_cores(), options.wanted):
+            print(table(found), flush=True)
+            outcomes += found
     except (records.RecordError, ValueError, json.JSONDecodeError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(table(outcomes) or "no results are recorded yet")
+    print(summary(outcomes) if outcomes else "no results are recorded yet")
     return int(any(outcome.problem for outcome in outcomes))
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """Say in one line how many tables agree and which do not."""
+    wrong = [outcome.name for outcome in outcomes if outcome.problem]
+    agree = f"{len(outcomes) - len(wrong)} of {len(outcomes)} tables agree"
+    return f"{agree}; not: {', '.join(wrong)}" if wrong else agree
 
 
 if __name__ == "__main__":
