@@ -11,6 +11,8 @@ import nbformat
 import pytest
 import yaml
 
+from dprl.companion import claims
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))
 PROSE = sorted(p for p in (ROOT / "book").rglob("*.md") if "nb" not in p.parts)
@@ -91,6 +93,16 @@ def test_parameters_cell_declares_profile_and_seed(path):
     assert len(tagged) == 1
     assert re.search(r'^profile = "quick"', tagged[0], flags=re.MULTILINE)
     assert re.search(r"^seed = \d+", tagged[0], flags=re.MULTILINE)
+
+
+@notebook
+def test_no_verdict_is_typed(path):
+    page = path.relative_to(ROOT / "notebooks").with_suffix("").as_posix()
+    typed = claims.typed_values(claims.code_of(text_of(path)))
+    if page in claims.AWAITING:
+        assert typed, "nothing is typed any more: take the page out of claims.AWAITING"
+    else:
+        assert not typed
 
 
 @page

@@ -51,7 +51,7 @@ stage = pathlib.Path(os.environ["DPRL_STAGE"])
 (stage / "results").mkdir()
 text = f"{profile},{seed}," + pathlib.Path("data/results/paper/other.csv").read_text()
 (stage / "results" / "x.csv").write_text(text * 1000)
-(stage / "claims.json").write_text("[]")
+(stage / "claims.json").write_text('[{"id": "a"}, {"id": "d"}]')
 print(os.environ["DPRL_PAGE"], os.environ["DPRL_WORKERS"], "DPRL_TTY" in os.environ)
 ```
 """
@@ -416,3 +416,21 @@ def test_a_result_crosses_file_systems_whole(root, monkeypatch):
     execution._move_whole(source, destination)
     assert destination.read_text() == "whole"
     assert [path.name for path in destination.parent.iterdir()] == ["x.csv"]
+
+
+def test_a_claim_that_its_page_does_not_check_is_an_error(root):
+    ledger = root / "book/claims.yml"
+    ledger.write_text(f"- {{id: a, page: {PAGE}}}\n- {{id: forgotten, page: {PAGE}}}\n")
+    with pytest.raises(execution.PageError, match="does not check forgotten$"):
+        execution.execute_page(execution.Run(root, PAGE, "quick"))
+    assert not (root / f"book/nb/{PAGE}.ipynb").exists()
+
+
+def test_a_typed_verdict_is_refused_before_anything_runs(root):
+    source = root / f"notebooks/{PAGE}.md"
+    typed = "claims.check('thesis:1', printed=True, n=open('ran').read())"
+    source.write_text(HEADER + PARAMETERS + cell("open('ran', 'w').close()") + cell(typed))
+    run = execution.Run(root, PAGE, "quick")
+    with pytest.raises(execution.PageError, match=r"line 2\d: thesis:1: printed= was typed"):
+        execution.execute_page(run)
+    assert not (root / "ran").exists()

@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dprl.companion import freshness
+from dprl.companion import claims, freshness
 from dprl.companion._files import PROFILES
 from dprl.companion.reads import read_log
 
@@ -205,10 +205,12 @@ def _execute(run: Run) -> Any:
     notebook = read_source(run.source, run.page)
     nbformat.write(notebook, source)
     _check_parameters(run, source)
+    _refuse_typed_verdicts(run)
     with _environment(_page_environment(run)):
         _run_kernel(run, source, executed)
     result = nbformat.read(executed, as_version=4)
     _refuse_stderr(run, result)
+    _refuse_unchecked_claims(run)
     return clean(result)
 
 
@@ -254,6 +256,19 @@ def _check_parameters(run: Run, source: Path) -> None:
         raise PageError(
             f"page {run.page}: unknown parameter {', '.join(unknown)} (it knows {', '.join(known)})"
         )
+
+
+def _refuse_typed_verdicts(run: Run) -> None:
+    """Refuse a page that types what it must compute: such a check cannot fail."""
+    if run.page in claims.AWAITING:
+        return
+    try:
+        faults = claims.typed_values(claims.code_of(run.source.read_text(encoding="utf-8")))
+    except SyntaxError:
+        return  # the cell itself will say so, with its place
+    if faults:
+        listed = "\n".join(f"line {line}: {what}" for line, what in faults)
+        raise PageError(f"page {run.page} types what it must compute:\n{listed}")
 
 
 def _page_environment(run: Run) -> dict[str, str]:
@@ -405,6 +420,18 @@ def _refuse_stderr(run: Run, notebook: Any) -> None:
                 raise PageError(
                     f"page {run.page} wrote to stderr in {_place(run, cell['id'])}:\n{output.text}"
                 )
+
+
+def _refuse_unchecked_claims(run: Run) -> None:
+    """Refuse a page that says nothing of a claim that the ledger gives to it."""
+    listed = freshness.claims_of(run.root, run.page)
+    if not isinstance(listed, list):
+        return  # no ledger, or one that is refused elsewhere
+    record = run.stage / "claims.json"
+    checked = {entry["id"] for entry in json.loads(record.read_text())} if record.is_file() else ()
+    missing = [entry["id"] for entry in listed if entry["id"] not in checked]
+    if missing:
+        raise PageError(f"page {run.page} does not check {', '.join(missing)}")
 
 
 def clean(notebook: Any) -> Any:

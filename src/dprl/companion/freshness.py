@@ -139,7 +139,7 @@ def inputs(
     return {
         "page": digest(source_path(root, page)),
         "parameters": dict(parameters),
-        "claims": key_of(_claims_of(root, page)),
+        "claims": key_of(claims_of(root, page)),
         "package": digests(root / "src" / "dprl"),
         "published": digests(root / "data" / "published"),
         "read": dict(read or {}),
@@ -148,7 +148,7 @@ def inputs(
     }
 
 
-def _claims_of(root: Path, page: str) -> object:
+def claims_of(root: Path, page: str) -> object:
     """Return the ledger's entries for one page, so that editing another page's is free."""
     ledger = root / "book" / "claims.yml"
     if not ledger.is_file():
