@@ -421,7 +421,7 @@ def test_a_result_crosses_file_systems_whole(root, monkeypatch):
 def test_a_claim_that_its_page_does_not_check_is_an_error(root):
     ledger = root / "book/claims.yml"
     ledger.write_text(f"- {{id: a, page: {PAGE}}}\n- {{id: forgotten, page: {PAGE}}}\n")
-    with pytest.raises(execution.PageError, match="does not check forgotten$"):
+    with pytest.raises(execution.PageError, match=r"does not check forgotten$"):
         execution.execute_page(execution.Run(root, PAGE, "quick"))
     assert not (root / f"book/nb/{PAGE}.ipynb").exists()
 
