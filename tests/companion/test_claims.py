@@ -27,6 +27,7 @@ def entry(claim_id="thesis:3.1", expected="holds", **changes):
         "statement": "The bound $b$ holds.",
         "expected": expected,
         "page": PAGE,
+        **({"severity": "constant"} if expected in claims.FAULTS else {}),
     } | changes
 
 
@@ -166,7 +167,9 @@ def test_badge_is_one_line_with_an_anchor_and_readable_numbers(page):
     badge = claims.check("thesis:c", printed=False, corrected=True, worst_ratio=1.00004, n=300_000)
     text = badge._repr_html_()
     assert 'id="claim-thesis-c"' in text
-    assert '<span class="verdict verdict-false">false as printed</span>' in text
+    assert (
+        '<span class="verdict verdict-false severity-constant">false as printed (constant)' in text
+    )
     assert "worst ratio = 1.00004, n = 300\u202f000" in text
     assert "\n" not in text
     assert badge._repr_markdown_().startswith("(claim-thesis-c)=\n")
@@ -394,3 +397,39 @@ def test_a_computed_value_is_not_taken_for_typed(code):
 def test_code_keeps_its_lines():
     page = "text\n```{code-cell} ipython3\n---\ntags: [x]\n---\n%magic\nx = 1\n```\nx = 2\n"
     assert claims.code_of(page) == "\n" * 6 + "x = 1\n\n\n"
+
+
+# -- severity and scale -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("expected", claims.VERDICTS)
+@pytest.mark.parametrize("severity", ["", "grave", *claims.SEVERITIES])
+def test_exactly_the_faults_have_a_known_severity(tmp_path, expected, severity):
+    listed = entry(expected=expected)
+    listed.pop("severity", None)
+    path = write_claims(tmp_path, listed | ({"severity": severity} if severity else {}))
+    if (severity in claims.SEVERITIES) if expected in claims.FAULTS else not severity:
+        assert claims.load(path)["thesis:3.1"].severity == severity
+    else:
+        with pytest.raises(ClaimError, match="severity"):
+            claims.load(path)
+
+
+def test_a_smaller_experiment_says_so_in_its_badge_and_its_record(page):
+    badge = claims.check("thesis:f", reproduced=False, runs=3, scale="3 of 100 runs")
+    assert str(badge) == "not reproduced at this scale: thesis:f (runs = 3, scale: 3 of 100 runs)"
+    assert recorded(page)[0]["scale"] == "3 of 100 runs"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "scale", "message"),
+    [
+        ({"printed": True}, "3 of 100 runs", "only an outcome"),
+        ({"reproduced": True}, "smaller", "with numbers"),
+        ({"reproduced": True}, 0.1, "with numbers"),
+        ({"reproduced": True}, "1 " * 100, "at most 120 characters"),
+    ],
+)
+def test_a_scale_says_in_numbers_how_much_smaller_an_outcome_is(page, outcome, scale, message):
+    with pytest.raises(ClaimError, match=message):
+        claims.check("thesis:a", **outcome, scale=scale, n=1)

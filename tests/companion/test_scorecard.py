@@ -45,6 +45,7 @@ def claim(claim_id, expected, **changes):
         "statement": "It holds.",
         "expected": expected,
         "page": PAGE,
+        **({"severity": "constant"} if expected in claims.FAULTS else {}),
     } | changes
 
 
@@ -116,8 +117,9 @@ def test_every_row_leads_to_badge_page_and_line_of_source(root):
 def test_summary_counts_verdicts_and_sources_keep_their_order(root):
     text = scorecard.build(root)
     summary = text[: text.index("## ")]
-    for verdict in ("false as printed", "reproduced", "not checkable"):
-        assert f"{claims.verdict_html(verdict)}\n  - 1\n" in summary
+    counts = {"false as printed": "1: 1 constant", "reproduced": "1", "not checkable": "1"}
+    for verdict, count in counts.items():
+        assert f"{claims.verdict_html(verdict)}\n  - {count}\n" in summary
     assert "* - all\n  - 3\n" in summary
     assert "with deviations" not in summary
     assert text.index("## Thesis") < text.index("## Xie")

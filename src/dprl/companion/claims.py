@@ -282,9 +282,10 @@ def _validate(claim: Claim, where: str) -> None:
         raise ClaimError(
             f"{where}: unknown verdict {claim.expected!r}, expected one of {'; '.join(VERDICTS)}"
         )
-    if claim.severity and claim.severity not in SEVERITIES:
+    if claim.expected in FAULTS and claim.severity not in SEVERITIES:
         raise ClaimError(
-            f"{where}: severity must be one of {', '.join(SEVERITIES)}, got {claim.severity!r}"
+            f"{where}: what is {claim.expected} has a severity, one of {', '.join(SEVERITIES)}; "
+            f"got {claim.severity!r}"
         )
     if claim.severity and claim.expected not in FAULTS:
         raise ClaimError(f"{where}: what {claim.expected} has no severity, got {claim.severity!r}")

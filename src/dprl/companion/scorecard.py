@@ -159,19 +159,31 @@ def render(rows: Sequence[Row]) -> str:
 _INTRODUCTION = """\
 Every claim of the five sources that this book checks, with the verdict that running code
 gave it. A claim's id leads to the place on its page where it is decided; the file beside it
-is the one that computes it, with the line of the check. This page is generated."""
+is the one that computes it, with the line of the check. This page is generated.
+
+A statement that is false, or true under a condition only, has a severity in brackets:
+*misprint*, the statement that was meant is true; *constant*, a constant or a logarithm is
+wrong and the form and message stand; *condition*, an assumption was left out; *breaks the
+conclusion*, what the source concludes from it falls. *At this scale* stands behind the verdict
+of an experiment that is smaller than its source's."""
 
 
 def _summary(rows: Sequence[Row]) -> str:
     counts = Counter(row.record["verdict"] for row in rows)
     lines = [
-        f"* - {claims.verdict_html(verdict)}\n  - {counts[verdict]}"
+        f"* - {claims.verdict_html(verdict)}\n  - {counts[verdict]}{_severities(rows, verdict)}"
         for verdict in claims.VERDICTS
         if counts[verdict]
     ]
     head = [":::{list-table}", ":header-rows: 1", ":class: scorecard-summary", ""]
     total = f"* - all\n  - {len(rows)}"
     return "\n".join([*head, "* - Verdict\n  - Claims", *lines, total, ":::"])
+
+
+def _severities(rows: Sequence[Row], verdict: str) -> str:
+    counts = Counter(row.claim.severity for row in rows if row.record["verdict"] == verdict)
+    found = [f"{counts[severity]} {severity}" for severity in claims.SEVERITIES if counts[severity]]
+    return f": {', '.join(found)}" if found else ""
 
 
 def _table(rows: Sequence[Row]) -> str:
