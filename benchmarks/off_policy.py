@@ -26,7 +26,7 @@ import numpy as np
 
 from dprl import __version__
 from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
-from dprl.private_evaluation.gpope import ConstantStep, run_gpope
+from dprl.private_evaluation.gpope import ConstantStep, gpope_runs_not_private
 
 SEED = 20190611
 ETAS = tuple(np.geomspace(0.03, 30, 13))
@@ -91,7 +91,7 @@ def compare(
     m, n, clip = data.n_trajectories, data.n_features, 1.0
 
     def fast(count: int, precision: str = "single") -> np.ndarray:
-        end = run_gpope(
+        end = gpope_runs_not_private(
             data,
             sigma=[s for s, _ in grid],
             clip=clip,

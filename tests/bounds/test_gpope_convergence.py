@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dprl.bounds import gpope_convergence as bounds
 from dprl.bounds.gpope_convergence import Contraction
 from dprl.off_policy.saddle_point import BidiagonalStatistics, SaddlePoint, Statistics
-from dprl.private_evaluation.gpope import ConstantStep, DiminishingStep, run_gpope
+from dprl.private_evaluation.gpope import ConstantStep, DiminishingStep, gpope_runs_not_private
 
 Q = bounds.scalar_matrix()
 LOW, HIGH = 2 - math.sqrt(3), 2 + math.sqrt(3)
@@ -112,7 +112,7 @@ def test_bounds_hold_for_the_algorithm(seed):
     c = Contraction(point.matrix, k)
     x = np.concatenate(point.solution())
     beta, (numerator, offset) = c.largest_step, c.schedule(2.0)
-    run = run_gpope(
+    run = gpope_runs_not_private(
         sample,
         sigma=sigma,
         clip=clip,

@@ -14,11 +14,15 @@ from dprl.private_evaluation.gpope import (
     DiminishingStep,
     gpope,
     gpope_diagnostics,
-    run_gpope,
+    gpope_runs_not_private,
 )
 
 STEPS = [ConstantStep(0.3), DiminishingStep(2.0, 3.0), ConstantStep(2.0, 0.5)]
 SIGMAS = [0.0, 0.5, 2.0]
+
+
+def secret():
+    return np.random.default_rng(11)
 
 
 def bidiagonal(n, m=20, seed=0):
@@ -85,7 +89,7 @@ def test_whole_run_equals_the_plain_loop(data):
 def test_one_step_is_the_gradient(data):
     rng = np.random.default_rng(1)
     theta, w = rng.normal(size=(2, 6))
-    end = run_gpope(
+    end = gpope_runs_not_private(
         data, sigma=0, clip=1e9, steps=ConstantStep(1), iterations=1, seed=0, start=(theta, w)
     )
     full = data.dense() if isinstance(data, BidiagonalStatistics) else data
@@ -97,7 +101,7 @@ def test_one_step_is_the_gradient(data):
 def test_clipping_is_joint():
     data = Statistics([[[3.0]]], [[0.0]], [[[0.0]]])
     # gradient (-A w, A theta) = (-3, 12); norm sqrt(153), clipped to 1
-    end = run_gpope(
+    end = gpope_runs_not_private(
         data,
         sigma=0,
         clip=1.0,
@@ -114,7 +118,13 @@ def test_clipping_is_joint():
 @pytest.mark.parametrize("data", [bidiagonal(3), dense(3)])
 def test_numbers_do_not_depend_on_the_division(data):
     run = partial(
-        run_gpope, data, clip=1.0, iterations=70, seed=5, sigma=1.0, steps=ConstantStep(0.1)
+        gpope_runs_not_private,
+        data,
+        clip=1.0,
+        iterations=70,
+        seed=5,
+        sigma=1.0,
+        steps=ConstantStep(0.1),
     )
     few = run(trials=3)
     many = run(trials=70, at=[5, 9, 40])
@@ -127,7 +137,7 @@ def test_numbers_do_not_depend_on_the_division(data):
 
 def test_workers_change_nothing():
     run = partial(
-        run_gpope,
+        gpope_runs_not_private,
         bidiagonal(3),
         clip=1.0,
         iterations=30,
@@ -145,19 +155,29 @@ def test_workers_change_nothing():
 
 def test_dense_and_bidiagonal_agree():
     data = bidiagonal(4)
-    run = partial(run_gpope, sigma=0.5, clip=1.0, steps=STEPS, iterations=200, seed=1, trials=9)
+    run = partial(
+        gpope_runs_not_private, sigma=0.5, clip=1.0, steps=STEPS, iterations=200, seed=1, trials=9
+    )
     np.testing.assert_allclose(run(data).w, run(data.dense()).w, rtol=1e-10, atol=1e-12)
 
 
 def test_single_precision_is_close_and_shares_the_noise():
     run = partial(
-        run_gpope, bidiagonal(3), sigma=0.5, clip=1.0, steps=STEPS, iterations=200, seed=1
+        gpope_runs_not_private,
+        bidiagonal(3),
+        sigma=0.5,
+        clip=1.0,
+        steps=STEPS,
+        iterations=200,
+        seed=1,
     )
     np.testing.assert_allclose(run(precision="single").theta, run().theta, atol=1e-4)
 
 
 def test_each_trial_may_have_its_own_data():
-    run = partial(run_gpope, sigma=0.5, clip=1.0, steps=STEPS, iterations=50, seed=1, trials=10)
+    run = partial(
+        gpope_runs_not_private, sigma=0.5, clip=1.0, steps=STEPS, iterations=50, seed=1, trials=10
+    )
     own = run(lambda trial: bidiagonal(2, seed=trial))
     for trial in (0, 9):
         shared = run(bidiagonal(2, seed=trial))
@@ -167,14 +187,16 @@ def test_each_trial_may_have_its_own_data():
 def test_without_noise_it_finds_the_saddle_point():
     data = Statistics([[[1.0, 0.5], [0.0, 1.0]]], [[1.0, 2.0]], [np.eye(2)])
     theta, w = empirical(data).solution()
-    end = run_gpope(data, sigma=0, clip=1e6, steps=ConstantStep(0.2), iterations=2_000, seed=0)
+    end = gpope_runs_not_private(
+        data, sigma=0, clip=1e6, steps=ConstantStep(0.2), iterations=2_000, seed=0
+    )
     np.testing.assert_allclose(end.theta[0, 0], theta, atol=1e-6)
     np.testing.assert_allclose(end.w[0, 0], w, atol=1e-6)
 
 
 def test_noise_has_the_stated_size():
     data = Statistics([[[0.0]]], [[0.0]], [[[0.0]]])
-    end = run_gpope(
+    end = gpope_runs_not_private(
         data,
         sigma=[2.0, 0.5],
         clip=3.0,
@@ -191,12 +213,34 @@ def test_noise_has_the_stated_size():
 
 def test_promise_is_certified_and_the_run_is_that_of_its_sigma():
     data = bidiagonal(2, m=60)
-    given = {"clip": 1.0, "steps": STEPS[1], "iterations": 60, "seed": 2, "trials": 2}
-    release = gpope(data, 0.5, 1e-3, **given)
+    given = {"clip": 1.0, "steps": STEPS[1], "iterations": 60, "at": [3, 60]}
+    release = gpope(data, 0.5, 1e-3, rng=np.random.default_rng(2), **given)
     assert noisy_gradient_delta(release.sigma, 60, 60, 0.5) <= 1e-3
     assert str(release.guarantee).endswith("neighbours: replace one trajectory")
-    run = run_gpope(data, sigma=release.sigma, **given)
-    np.testing.assert_array_equal(run.theta, release.iterates.theta)
+    seed = int.from_bytes(np.random.default_rng(2).bytes(16), "little")
+    run = gpope_runs_not_private(data, sigma=release.sigma, seed=seed, **given)
+    np.testing.assert_array_equal(run.theta[0, 0], release.theta)
+    np.testing.assert_array_equal(run.w_at[:, 0, 0], release.w_at)
+    np.testing.assert_array_equal(release.w_at[-1], release.w)
+
+
+def test_a_second_release_has_noise_of_its_own():
+    data, rng = Statistics(np.zeros((9, 1, 1)), np.zeros((9, 1)), np.zeros((9, 1, 1))), secret()
+    ends = [
+        gpope(data, 0.5, 1e-3, clip=1.0, steps=ConstantStep(b), iterations=2, rng=rng).theta / b
+        for b in (0.1, 0.1, 0.2)
+    ]
+    assert min(abs(ends[i] - ends[j]).min() for i, j in ((0, 1), (0, 2), (1, 2))) > 1e-6
+
+
+def test_a_release_has_one_setting_and_one_data_set():
+    given = {"clip": 1.0, "iterations": 3, "rng": secret()}
+    with pytest.raises(TypeError, match="a release has one setting"):
+        gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS, **given)
+    with pytest.raises(TypeError, match="statistics must be a Statistics or"):
+        gpope(lambda trial: bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], **given)
+    with pytest.raises(TypeError, match=r"rng must be a numpy\.random\.Generator"):
+        gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], **{**given, "rng": 1})
 
 
 def test_package_does_not_import_jax():
@@ -243,16 +287,16 @@ GOOD = {
 )
 def test_bad_input(change, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        run_gpope(bidiagonal(2), **{**GOOD, **change})
+        gpope_runs_not_private(bidiagonal(2), **{**GOOD, **change})
 
 
 def test_bad_data():
     with pytest.raises(TypeError, match="statistics must be a Statistics"):
-        run_gpope(np.zeros((3, 2, 2)), **GOOD)
+        gpope_runs_not_private(np.zeros((3, 2, 2)), **GOOD)
     with pytest.raises(TypeError, match="statistics must be a Statistics"):
-        run_gpope(lambda trial: None, **GOOD)
+        gpope_runs_not_private(lambda trial: None, **GOOD)
     with pytest.raises(ValueError, match="of trial 1 are"):
-        run_gpope(lambda trial: bidiagonal(2, m=20 + trial), **GOOD, trials=2)
+        gpope_runs_not_private(lambda trial: bidiagonal(2, m=20 + trial), **GOOD, trials=2)
     with pytest.raises(ValueError, match="a holds NaN"):
         Statistics([[[np.nan]]], [[0.0]], [[[0.0]]])
 
@@ -282,6 +326,6 @@ def test_bad_steps(build, message):
     ],
 )
 def test_bad_promise(epsilon, delta, message):
-    given = {k: v for k, v in GOOD.items() if k != "sigma"}
+    given = {k: v for k, v in GOOD.items() if k not in ("sigma", "seed")} | {"rng": secret()}
     with pytest.raises(ValueError, match=message):
         gpope(bidiagonal(2), epsilon, delta, **given)

@@ -6,7 +6,7 @@ import pytest
 
 from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
 from dprl.private_evaluation import gpope_experiment as experiment
-from dprl.private_evaluation.gpope import ConstantStep, run_gpope
+from dprl.private_evaluation.gpope import ConstantStep, DiminishingStep, gpope_runs_not_private
 
 SEED = np.random.SeedSequence(7)
 
@@ -26,10 +26,10 @@ def run(settings, **changes):
     return experiment.errors(data(), square, settings, **arguments)
 
 
-def test_a_row_is_what_run_gpope_gives():
+def test_a_row_is_what_the_runs_give():
     settings = experiment.grid({"none": 0.0, "some": 0.7}, [0.01, 0.1])
     rows = run(settings)
-    ends = run_gpope(
+    ends = gpope_runs_not_private(
         data(),
         sigma=[0.0, 0.0, 0.7, 0.7],
         clip=0.5,
@@ -122,3 +122,43 @@ GOOD = experiment.grid({"none": 0.0}, [0.1])
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def rates(sigma, trials=600, m=40):
+    """How often two settings once move alike, after step 1: with the odd record and without."""
+    steps = [ConstantStep(0.1), DiminishingStep(2.0, 3.0)]
+    odd = np.where(np.arange(m) == 0, 0.0, 1.0)[:, None]
+    found = []
+    for keep in (odd, np.ones_like(odd)):
+        runs = gpope_runs_not_private(
+            Statistics(keep[..., None], np.where(keep, 1.0, 5.0), keep[..., None]),
+            sigma=sigma,
+            clip=1.0,
+            steps=steps,
+            iterations=m,
+            seed=5,
+            trials=trials,
+            at=range(1, m + 1),
+        )
+        gap = experiment.without_the_noise(runs, steps, m)[1:]
+        found.append((abs(gap).max(axis=-1) < 1e-9).any(axis=0).mean())
+    return found
+
+
+@pytest.mark.parametrize("sigma", [1.0, 50.0])
+def test_noise_that_settings_share_hides_nothing(sigma):
+    """The attack that makes several settings no release: as often as the odd one is drawn."""
+    present, absent = rates(sigma)
+    drawn = 1 - (1 - 1 / 40) ** 39
+    assert absent == 0
+    assert abs(present - drawn) < 4 * (drawn * (1 - drawn) / 600) ** 0.5
+
+
+def test_the_attack_needs_all_iterates_of_two_settings():
+    runs = gpope_runs_not_private(
+        data(), sigma=1.0, clip=1.0, steps=ConstantStep(1), iterations=2, seed=1, at=[1, 2]
+    )
+    with pytest.raises(ValueError, match="two settings"):
+        experiment.without_the_noise(runs, [ConstantStep(1)], 2)
+    with pytest.raises(ValueError, match=r"all iterates 1 \.\. 3"):
+        experiment.without_the_noise(runs, [ConstantStep(1)] * 2, 3)

@@ -13,11 +13,13 @@ clips this vector of 2n numbers to the norm h, adds noise, and moves against it:
 not by h, so a step is a Gaussian mechanism with mu = 2/sigma, sub-sampled with fraction 1/m, and
 the N iterates together are their N-fold composition (:mod:`dprl.privacy.noisy_gradients`).
 :func:`gpope` takes the least sigma that is certified. The start, the step sizes and h
-must not depend on the data.
+must not depend on the data. A release is one setting, run once, with noise of its own.
 
-**Speed.** All settings (step sizes, sigmas) and a block of trials make a step together, in one
-compiled loop. Noise and draws are shared by the settings of a trial: they are what costs most,
-and common random numbers make settings comparable. Different trials are independent.
+**Experiments are another matter.** :func:`gpope_runs_not_private` makes many settings (step
+sizes, sigmas) and a block of trials step together, in one compiled loop. The settings of a trial
+share draws *and noise*: these cost most, and common random numbers make settings comparable. Who
+sees two settings of a trial subtracts their noisy gradients, and the noise is gone: no
+composition theorem applies (:func:`dprl.private_evaluation.gpope_experiment.without_the_noise`).
 
 Needs JAX: ``pip install dprl[off-policy]``.
 """
@@ -117,7 +119,7 @@ Step = ConstantStep | DiminishingStep
 
 @dataclass(frozen=True, eq=False)
 class Iterates:
-    """Where (2) has got to. Without a promise: see :class:`PrivateIterates`.
+    """Where (2) has got to. *Not private*; :class:`PrivateIterates` is a release.
 
     Attributes
     ----------
@@ -142,16 +144,24 @@ class PrivateIterates:
 
     Attributes
     ----------
-    iterates : Iterates
-        The end, and the iterates on the way that were asked for.
+    theta, w : ndarray, shape (n,)
+        After the last iteration.
+    at : tuple of int
+        The iterations that were asked for, increasing.
+    theta_at, w_at : ndarray, shape (len(at), n)
+        After these iterations.
     sigma : float
         Standard deviation of the noise in units of h.
     guarantee : Guarantee
-        Of one setting in one trial, all its iterates together. Whoever publishes several
-        settings or trials on the same data must compose.
+        Of all this together, whatever iterations were asked for. A second release from the same
+        data, with noise of its own, has to be composed with it.
     """
 
-    iterates: Iterates
+    theta: FloatArray
+    w: FloatArray
+    at: tuple[int, ...]
+    theta_at: FloatArray
+    w_at: FloatArray
     sigma: float
     guarantee: Guarantee
 
@@ -163,7 +173,7 @@ class GPOPEDiagnostics:
     Attributes
     ----------
     iterates : Iterates
-        The same as those of :func:`run_gpope`.
+        The same as those of :func:`gpope_runs_not_private`.
     clipped : ndarray of int, shape (settings, trials)
         Iterations whose gradient was longer than h.
     largest : ndarray, shape (settings, trials)
@@ -176,32 +186,45 @@ class GPOPEDiagnostics:
 
 
 def gpope(
-    statistics: Source,
+    statistics: AnyStatistics,
     epsilon: float,
     delta: float,
     *,
     clip: float,
-    steps: Step | Sequence[Step],
+    steps: Step,
     iterations: int,
-    seed: int,
-    trials: int = 1,
+    rng: np.random.Generator,
     start: tuple[ArrayLike, ArrayLike] | None = None,
     at: Sequence[int] = (),
     precision: Literal["double", "single"] = "double",
-    workers: int = 1,
 ) -> PrivateIterates:
-    """Algorithm 1 with the least noise that is certified to keep a promise.
+    """Algorithm 1 with the least noise that is certified to keep a promise: one private release.
 
     Parameters
     ----------
-    statistics : Statistics, BidiagonalStatistics or callable
-        As in :func:`run_gpope`.
+    statistics : Statistics or BidiagonalStatistics
+        Of m trajectories.
     epsilon : float
         > 0.
     delta : float
         In [1e-10, 1), below the probability 1 - (1 - 1/m)^N of ever drawing a given trajectory.
-    clip, steps, iterations, seed, trials, start, at, precision, workers
-        As in :func:`run_gpope`. None may depend on the data, and the seed must stay secret.
+    clip : float
+        h > 0, the norm to which gradients are clipped.
+    steps : ConstantStep or DiminishingStep
+        One schedule. Several are several releases: call again, and compose.
+    iterations : int
+        N >= 1.
+    rng : numpy.random.Generator
+        Draws and noise; its state must stay secret. It moves on with each call. A generator
+        that is set back gives the same noise again, which then cancels between two releases.
+    start : pair of array_like, shape (n,), optional
+        theta and w at the start; zeros if left out.
+    at : sequence of int
+        Iterations in 1 .. N after which the iterates are released too, at no further cost.
+    precision : {"double", "single"}
+        Of the arithmetic.
+
+    None of the arguments but the first may depend on the data.
 
     Returns
     -------
@@ -216,35 +239,55 @@ def gpope(
     Examples
     --------
     >>> data = Statistics(np.ones((100, 1, 1)), np.ones((100, 1)), np.ones((100, 1, 1)))
-    >>> release = gpope(data, 1.0, 1e-5, clip=1.0, steps=ConstantStep(0.1), iterations=100, seed=1)
-    >>> release.iterates.theta.shape, round(release.sigma, 2)
-    ((1, 1, 1), 1.83)
+    >>> secret = np.random.default_rng(1)  # in earnest without the 1
+    >>> release = gpope(
+    ...     data, 1.0, 1e-5, clip=1.0, steps=ConstantStep(0.1), iterations=100, rng=secret
+    ... )
+    >>> release.theta.shape, round(release.sigma, 2)
+    ((1,), 1.83)
     """
+    if not isinstance(statistics, AnyStatistics):
+        raise TypeError(
+            "statistics must be a Statistics or a BidiagonalStatistics, "
+            f"got {type(statistics).__name__}"
+        )
+    if not isinstance(steps, Step):
+        raise TypeError(
+            "steps must be one ConstantStep or DiminishingStep: a release has one setting; "
+            f"got {type(steps).__name__}"
+        )
+    check.generator(rng)
     n_iterations = check.whole("iterations", iterations)
-    m = _first(statistics).n_trajectories
+    m = statistics.n_trajectories
     sigma = noisy_gradient_certified_sigma(epsilon, delta, m, n_iterations)
     if sigma == 0:
         raise ValueError(
             f"delta = {delta!r} is at least the probability that a given trajectory is ever "
             f"drawn: it would be kept without any noise; choose delta well below 1/{m}"
         )
-    iterates = run_gpope(
+    run = gpope_runs_not_private(
         statistics,
         sigma=sigma,
         clip=clip,
         steps=steps,
-        iterations=iterations,
-        seed=seed,
-        trials=trials,
+        iterations=n_iterations,
+        seed=int.from_bytes(rng.bytes(16), "little"),
         start=start,
         at=at,
         precision=precision,
-        workers=workers,
     )
-    return PrivateIterates(iterates, sigma, Guarantee(float(epsilon), float(delta), NEIGHBOURS))
+    return PrivateIterates(
+        run.theta[0, 0],
+        run.w[0, 0],
+        run.at,
+        run.theta_at[:, 0, 0],
+        run.w_at[:, 0, 0],
+        sigma,
+        Guarantee(float(epsilon), float(delta), NEIGHBOURS),
+    )
 
 
-def run_gpope(
+def gpope_runs_not_private(
     statistics: Source,
     *,
     sigma: float | Sequence[float],
@@ -258,7 +301,9 @@ def run_gpope(
     precision: Literal["double", "single"] = "double",
     workers: int = 1,
 ) -> Iterates:
-    """Algorithm 1 with a given noise. *Promises nothing*; see :func:`gpope`.
+    """Algorithm 1 in many settings and trials, for experiments. *Not private*: see :func:`gpope`.
+
+    The settings of a trial share their noise, so that differences between them have none.
 
     Parameters
     ----------
@@ -306,7 +351,7 @@ def run_gpope(
     Examples
     --------
     >>> data = Statistics([[[2.0]]], [[1.0]], [[[0.5]]])  # one trajectory; theta* = 1/2, w* = 0
-    >>> end = run_gpope(
+    >>> end = gpope_runs_not_private(
     ...     data, sigma=[0.0, 0.1], clip=10.0, steps=ConstantStep(0.1), iterations=5000, seed=1
     ... )
     >>> end.theta.round(6).tolist()[0], end.w.shape
@@ -341,12 +386,12 @@ def gpope_diagnostics(
     precision: Literal["double", "single"] = "double",
     workers: int = 1,
 ) -> GPOPEDiagnostics:
-    """:func:`run_gpope` with what the gradients were like. *Not private.*
+    """:func:`gpope_runs_not_private` with what the gradients were like. *Not private.*
 
     Parameters
     ----------
     statistics, sigma, clip, steps, iterations, seed, trials, start, at, precision, workers
-        As in :func:`run_gpope`.
+        As in :func:`gpope_runs_not_private`.
 
     Returns
     -------
@@ -355,7 +400,7 @@ def gpope_diagnostics(
     Raises
     ------
     ValueError, TypeError
-        As :func:`run_gpope`.
+        As :func:`gpope_runs_not_private`.
 
     Examples
     --------

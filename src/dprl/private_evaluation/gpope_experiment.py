@@ -16,7 +16,13 @@ import pandas as pd
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.private_evaluation.gpope import AnyStatistics, ConstantStep, gpope_diagnostics
+from dprl.private_evaluation.gpope import (
+    AnyStatistics,
+    ConstantStep,
+    Iterates,
+    Step,
+    gpope_diagnostics,
+)
 
 #: Trials of one task of a sweep. They share the data, not draws and noise.
 GROUP = 8
@@ -82,7 +88,7 @@ def errors(
     clip : float
         h > 0; the step size of a setting is its reach divided by h.
     iterations, trials : int
-        As in :func:`dprl.private_evaluation.gpope.run_gpope`.
+        As in :func:`dprl.private_evaluation.gpope.gpope_runs_not_private`.
     seed : SeedSequence
         Decides draws and noise.
 
@@ -95,7 +101,7 @@ def errors(
     Raises
     ------
     ValueError, TypeError
-        As :func:`dprl.private_evaluation.gpope.run_gpope`, or if there is no setting.
+        As :func:`dprl.private_evaluation.gpope.gpope_runs_not_private`, or if there is no setting.
 
     Notes
     -----
@@ -133,6 +139,58 @@ def errors(
         )
         for e, c in zip(es, cs, strict=True)
     ]
+
+
+def without_the_noise(iterates: Iterates, steps: Sequence[Step], iterations: int) -> FloatArray:
+    """Differences of the noisy gradients of two settings that share their noise. *An attack.*
+
+    Step i of setting j moves the iterate by minus beta_ij times its noisy gradient, and the
+    schedules are public. So the iterates give the noisy gradients away, and the difference of
+    two settings is that of two clipped gradients of *one* trajectory, without any noise.
+
+    Parameters
+    ----------
+    iterates : Iterates
+        Two settings with one sigma and clipping norm, all iterates 1, ..., N, started at zero.
+    steps : sequence of ConstantStep or DiminishingStep
+        The two schedules.
+    iterations : int
+        N >= 1.
+
+    Returns
+    -------
+    ndarray, shape (N, trials, 2n)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an iterate is missing or there are not two settings.
+
+    Examples
+    --------
+    >>> from dprl.off_policy.saddle_point import Statistics
+    >>> from dprl.private_evaluation.gpope import gpope_runs_not_private
+    >>> one = Statistics([[[0.0]]], [[5.0]], [[[0.0]]])  # its gradient never changes
+    >>> both = [ConstantStep(0.1), ConstantStep(0.2)]
+    >>> runs = gpope_runs_not_private(
+    ...     one, sigma=100.0, clip=1.0, steps=both, iterations=2, seed=1, at=[1, 2]
+    ... )
+    >>> bool(abs(without_the_noise(runs, both, 2)).max() < 1e-10)
+    True
+    """
+    number = check.whole("iterations", iterations)
+    if iterates.at != tuple(range(1, number + 1)):
+        raise ValueError(f"iterates must hold all iterates 1 .. {number}, got {iterates.at}")
+    if len(steps) != 2 or iterates.theta.shape[0] != 2:
+        raise ValueError(
+            f"there must be two settings, got {len(steps)} steps and {iterates.theta.shape[0]} runs"
+        )
+    x = np.concatenate([iterates.theta_at, iterates.w_at], axis=-1)
+    moved = -np.diff(np.concatenate([np.zeros_like(x[:1]), x]), axis=0)
+    size = np.stack([s.size(np.arange(number) + 1, number) for s in steps], axis=1)
+    gradients = moved / size[:, :, None, None]
+    difference: FloatArray = gradients[:, 0] - gradients[:, 1]
+    return difference
 
 
 def best_reaches(table: pd.DataFrame, keys: Sequence[str]) -> pd.Series[float]:
