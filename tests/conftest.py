@@ -2,12 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from dprl.mdp import MarkovRewardProcess
 
 # the same examples on every run, no clock
-settings.register_profile("dprl", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile(
+    "dprl",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("dprl")
 
 

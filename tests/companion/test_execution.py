@@ -369,19 +369,58 @@ def test_sigkill_between_two_published_files(executed, successor):
     assert_completes(executed, successor)
 
 
+def stops_at(event: int) -> list[str]:
+    """Command that runs the page and kills itself when it has touched files so often.
+
+    It counts opening, making, moving and removing files of the repository until the page is
+    published, and says how many it counted if it was not killed. Papermill saves the notebook
+    before each cell; that it also saves it every few seconds is switched off, so that a count
+    means the same moment on any machine.
+    """
+    code = f"""
+import functools, os, signal, sys
+import papermill
+from dprl.companion import execution
+papermill.execute_notebook = functools.partial(papermill.execute_notebook, autosave_cell_every=0)
+kinds = {{"open", "os.mkdir", "os.rename", "os.remove", "os.scandir", "os.listdir"}}
+root, count, over = os.getcwd() + os.sep, 0, False
+def counting(kind, arguments):
+    global count, over
+    over = over or kind == "shutil.rmtree" and ".staging" in os.fsdecode(arguments[0])
+    if over or kind not in kinds or not isinstance(arguments[0], str | bytes):
+        return
+    if os.path.abspath(os.fsdecode(arguments[0])).startswith(root):
+        count += 1
+        if count == {event}:
+            os.kill(os.getpid(), signal.SIGKILL)
+# what earlier, killed runs have left goes first, and is not counted
+execution.remove_stale_stages(execution.Path.cwd())
+sys.addaudithook(counting)
+execution.main([{PAGE!r}, "--workers", "1"])
+print(count)
+"""
+    return [sys.executable, "-c", code]
+
+
 def test_sigkill_at_random_moments(executed, successor):
     old = published(executed)
+    counted = execute_counted(executed, event=0)
+    assert counted.returncode == 0
+    assert published(executed) == old
+    events = int(counted.stdout)
     change(executed)
-    draw, killed = random.Random(20), 0
-    for _ in range(6):
-        process = subprocess.Popen(command(), cwd=executed, start_new_session=True)
-        time.sleep(draw.uniform(0.1, 1.6))
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
+    draw, parts = random.Random(20), 6
+    for part in range(parts):  # one moment in each sixth of the run
+        event = draw.randint(1 + part * events // parts, (part + 1) * events // parts)
+        killed = execute_counted(executed, event)
+        assert killed.returncode == -signal.SIGKILL, f"event {event} of {events} did not come"
         assert_whole(executed, old, successor)
-    assert killed >= 3, "too fast a machine for these delays: nothing was tested"
     assert_completes(executed, successor)
+
+
+def execute_counted(root: Path, event: int) -> subprocess.CompletedProcess[str]:
+    # With its output captured, this returns when the kernel, too, has noticed and ended.
+    return subprocess.run(stops_at(event), cwd=root, capture_output=True, text=True, check=False)
 
 
 def test_stages_of_the_living_stay(root):

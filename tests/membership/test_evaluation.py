@@ -1,6 +1,7 @@
 """Draws of oracles, the table behind table 5.2, and what may never share a trajectory."""
 
 import dataclasses
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -13,6 +14,11 @@ from dprl.membership import evaluation, metrics, pairs, study
 from dprl.membership.attacks.resnet import ResNetSettings
 from dprl.membership.checkpoints import Deadline, OutOfTime
 from dprl.membership.evaluation import Design, draws
+
+
+def over():
+    """A deadline that has passed when it is first asked."""
+    return Deadline(1, clock=itertools.count(0.0, 2.0).__next__)
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +248,7 @@ def test_a_shared_trajectory_is_refused_before_anything_is_judged(
 
 def test_what_was_judged_is_loaded(tiny_study, tiny_design, found, monkeypatch):
     monkeypatch.setattr(evaluation.training, "train_many", None)
-    again = evaluation.evaluate(tiny_study, tiny_design, Deadline(1e-9))
+    again = evaluation.evaluate(tiny_study, tiny_design, over())
     pd.testing.assert_frame_equal(again.per_draw, found.per_draw)
     pd.testing.assert_frame_equal(again.roc, found.roc)
     fewer = dataclasses.replace(tiny_design, lengths=())
@@ -252,7 +258,7 @@ def test_what_was_judged_is_loaded(tiny_study, tiny_design, found, monkeypatch):
 def test_after_the_deadline_no_group_is_begun(tiny_study, tiny_design):
     later = dataclasses.replace(tiny_design, seed=99)
     with pytest.raises(OutOfTime):
-        evaluation.evaluate(tiny_study, later, Deadline(1e-9))
+        evaluation.evaluate(tiny_study, later, over())
 
 
 def test_too_few_pairs_for_a_bag_leave_the_collective_mode_out(tiny_study, tiny_design):

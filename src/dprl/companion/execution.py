@@ -51,7 +51,7 @@ from dprl.companion.reads import read_log
 
 REQUIRED_PARAMETERS = ("profile", "seed")
 
-_QUICK_CELL_SECONDS = 600  # a quick cell that takes longer hangs, or is not quick
+_QUICK_CELL_SECONDS = 3600  # a quick cell that takes longer hangs, on a slow machine too
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PAGE_NAME = re.compile(r"[\w-]+(/[\w-]+)*")
 
@@ -354,6 +354,10 @@ def _run_kernel(run: Run, source: Path, executed: Path) -> None:
                 cwd=str(run.root),
                 progress_bar=False,
                 execution_timeout=_QUICK_CELL_SECONDS if run.profile == "quick" else None,
+                start_timeout=_QUICK_CELL_SECONDS,
+                # After 4 s, the default, what a cell has printed would be dropped silently.
+                iopub_timeout=_QUICK_CELL_SECONDS,
+                raise_on_iopub_timeout=True,
             )
     except papermill.PapermillExecutionError as error:
         raise PageError(
