@@ -19,6 +19,7 @@ STATEMENTS = {
     "chapter 3 of the thesis": [
         *(f"thesis:3.{number}" for number in range(1, 25)),
         "thesis:algorithm-1",
+        *(f"thesis:eq-3.{number}" for number in (41, 51, 52)),
         "thesis:algorithm-2",
         "thesis:figure-3.1",
     ],
