@@ -174,6 +174,29 @@ def test_single_precision_is_close_and_shares_the_noise():
     np.testing.assert_allclose(run(precision="single").theta, run().theta, atol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("shape", [dense, bidiagonal])
+def test_any_finite_record_is_clipped_exactly(shape, precision):
+    """Its direction, at length h, as exact arithmetic has it, however large the numbers."""
+    small = shape(2, m=1)
+    names = [f for f in ("a", "diagonal", "above", "b", "c") if hasattr(small, f)]
+    start = ([0.3, -0.2], [0.5, 0.25])
+    run = partial(
+        gpope_runs_not_private, sigma=0, clip=1e-3, steps=ConstantStep(1), iterations=1, seed=0
+    )
+    moved = run(small, start=start, precision=precision)
+    for exponent in (20, 70, 500, 1000):  # from 2^64 the square overflows in single, 2^512 double
+        huge = type(small)(*(np.ldexp(getattr(small, f), exponent) for f in names))
+        end = run(huge, start=start, precision=precision)
+        full = small.dense() if shape is bidiagonal else small
+        g = gradient(*start, full.a[0], full.b[0], full.c[0])
+        want = -1e-3 * g / np.linalg.norm(g)
+        tolerance = 1e-12 if precision == "double" else 1e-7
+        np.testing.assert_allclose(end.theta[0, 0] - start[0], want[:2], rtol=0, atol=tolerance)
+        np.testing.assert_allclose(end.w[0, 0] - start[1], want[2:], rtol=0, atol=tolerance)
+        np.testing.assert_allclose(end.theta, moved.theta, rtol=0, atol=tolerance)
+
+
 def test_each_trial_may_have_its_own_data():
     run = partial(
         gpope_runs_not_private, sigma=0.5, clip=1.0, steps=STEPS, iterations=50, seed=1, trials=10
@@ -281,6 +304,16 @@ GOOD = {
         ({"at": [4]}, "at must be increasing iterations in 1 .. 3"),
         ({"at": [2, 1]}, "at must be increasing"),
         ({"at": [0]}, "at must be at least 1"),
+        ({"at": 5}, "at must be a sequence"),
+        ({"at": "5"}, "at must be a sequence"),
+        ({"steps": 0.1}, "steps must be a ConstantStep"),
+        ({"iterations": 10**12}, "iterations must be at most 2147483647"),
+        ({"clip": 1e251}, "in double precision clip"),
+        ({"clip": 1e-251}, "in double precision clip"),
+        ({"sigma": 1e-260}, "in double precision clip"),
+        ({"clip": 1e26, "precision": "single"}, "in single precision clip"),
+        ({"steps": ConstantStep(1e30), "precision": "single"}, r"iterates up to 5\.1e\+31"),
+        ({"start": ([1e300, 0.0], [0.0, 0.0])}, r"iterates up to 1e\+300"),
         ({"precision": "half"}, "precision must be 'double' or 'single'"),
         ({"workers": 0}, "workers must be at least 1"),
     ],
@@ -291,6 +324,10 @@ def test_bad_input(change, message):
 
 
 def test_bad_data():
+    with pytest.raises(ValueError, match="at least one feature"):
+        gpope_runs_not_private(
+            Statistics(np.zeros((3, 0, 0)), np.zeros((3, 0)), np.zeros((3, 0, 0))), **GOOD
+        )
     with pytest.raises(TypeError, match="statistics must be a Statistics"):
         gpope_runs_not_private(np.zeros((3, 2, 2)), **GOOD)
     with pytest.raises(TypeError, match="statistics must be a Statistics"):

@@ -27,7 +27,7 @@ Needs JAX: ``pip install dprl[off-policy]``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,6 +54,12 @@ _GROUP = 8
 _STATE = 1 << 18  # bytes of a block's state: stays in the cache of one core
 _INPUT = 1 << 22  # bytes of the statistics and the noise for one call
 _STEPS = 256  # of one call, at most
+# Farther than this many standard deviations no float32 normal number of NumPy lies.
+_FARTHEST = 16.0
+# Public numbers must lie between these and their inverses: no iterate, whatever the data are, is
+# then infinite, and no noise is lost below the smallest number.
+_LARGEST = {"double": 1e250, "single": 1e25}
+_MOST_ITERATIONS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,8 @@ def gpope(
     precision : {"double", "single"}
         Of the arithmetic.
 
-    None of the arguments but the first may depend on the data.
+    None of the arguments but the first may depend on the data. Records may hold any finite
+    numbers: what is released is finite, and each record is clipped by its true norm.
 
     Returns
     -------
@@ -477,6 +484,8 @@ def _plan(
     at: Sequence[int],
     precision: str,
 ) -> _Plan:
+    if not isinstance(steps, Step | Iterable):
+        raise TypeError(f"steps must be a ConstantStep or a DiminishingStep, got {steps!r}")
     chosen = (steps,) if isinstance(steps, Step) else tuple(steps)
     for step in chosen:
         if not isinstance(step, Step):
@@ -496,6 +505,10 @@ def _plan(
         )
     bound = check.positive("clip", clip)
     number = check.whole("iterations", iterations)
+    if number > _MOST_ITERATIONS:
+        raise ValueError(f"iterations must be at most {_MOST_ITERATIONS}, got {number}")
+    if isinstance(at, str) or not isinstance(at, Iterable):
+        raise TypeError(f"at must be a sequence of iterations, got {at!r}")
     wanted = tuple(check.whole("at", i) for i in at)
     if wanted != tuple(sorted(set(wanted))) or (wanted and wanted[-1] > number):
         raise ValueError(f"at must be increasing iterations in 1 .. {number}, got {wanted}")
@@ -505,6 +518,8 @@ def _plan(
     check.whole("trials", trials)
     first = _first(statistics)
     n = first.n_features
+    if n == 0:
+        raise ValueError("statistics must have at least one feature, got none")
     if start is None:
         x = np.zeros(2 * n)
     else:
@@ -516,6 +531,7 @@ def _plan(
                 f"start must hold two vectors of {n} entries, got {[p.size for p in pair]}"
             )
         x = np.concatenate(pair)
+    _stay_finite(x, bound, noise, chosen, number, precision)
     return _Plan(
         statistics,
         first,
@@ -531,6 +547,32 @@ def _plan(
     )
 
 
+def _stay_finite(
+    start: FloatArray,
+    clip: float,
+    noise: FloatArray,
+    steps: tuple[Step, ...],
+    iterations: int,
+    precision: str,
+) -> None:
+    """Refuse public arguments with which some data could make an iterate infinite."""
+    most = _LARGEST[precision]
+    longest = clip * (1 + _FARTHEST * float(noise.max()))  # of a noisy gradient, in any entry
+    with np.errstate(over="ignore"):
+        farthest = max(
+            float(abs(start).max())
+            + iterations * float(step.size(1, iterations)) * longest  # step sizes never grow
+            for step in steps
+        )
+    least = clip * float(noise[noise > 0].min(initial=1.0))
+    if not (longest <= most and farthest <= most and least >= 1 / most and clip >= 1 / most):
+        raise ValueError(
+            f"in {precision} precision clip, clip sigma, and how far the iterates can get must "
+            f"lie within {1 / most:.0e} and {most:.0e}, got clip = {clip:.3g}, clip sigma >= "
+            f"{least:.3g}, gradients up to {longest:.3g} and iterates up to {farthest:.3g}"
+        )
+
+
 def _first(source: Source) -> AnyStatistics:
     """The data of trial 0, or of all."""
     data = source(0) if callable(source) else source
@@ -542,10 +584,34 @@ def _first(source: Source) -> AnyStatistics:
     return data
 
 
-def _fields(data: AnyStatistics) -> tuple[NDArray[Any], ...]:
-    if isinstance(data, Statistics):
-        return data.a, data.b, data.c
-    return data.diagonal, data.above, data.b, data.c
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """Records, and for each a power of two near its largest entry: any finite number is allowed."""
+
+    fields: tuple[NDArray[Any], ...]  # (m, ...)
+    size: NDArray[np.floating[Any]]  # (m,), in the precision of the loop
+    inverse: tuple[NDArray[Any], ...]  # 1 / size, in the precision of each field, (m, 1, ...)
+
+    @classmethod
+    def of(cls, data: AnyStatistics, dtype: type[np.floating[Any]]) -> _Data:
+        if isinstance(data, Statistics):
+            fields: tuple[NDArray[Any], ...] = (data.a, data.b, data.c)
+        else:
+            fields = (data.diagonal, data.above, data.b, data.c)
+        largest = np.zeros(data.n_trajectories)
+        for f in fields:
+            rows = f.reshape(f.shape[0], -1)
+            if rows.shape[1]:
+                np.maximum(largest, np.maximum(rows.max(axis=1), -rows.min(axis=1)), out=largest)
+        # Entries divided by 2^exponent are below 2. The exponent of a tiny record stops where
+        # its inverse is still a number.
+        least = -120 if any(f.dtype == np.float32 for f in fields) else -1000
+        exponent = np.maximum(np.frexp(largest)[1] - 1, least)
+        size = np.minimum(np.ldexp(1.0, exponent), float(np.finfo(dtype).max)).astype(dtype)
+        inverse = tuple(
+            np.ldexp(f.dtype.type(1), -exponent).reshape(-1, *[1] * (f.ndim - 1)) for f in fields
+        )
+        return cls(fields, size, inverse)
 
 
 def _trial_data(plan: _Plan, trial: int) -> AnyStatistics:
@@ -565,7 +631,10 @@ def _run(plan: _Plan, groups: range) -> tuple[FloatArray, IntArray, FloatArray]:
     """One block: iterates at the marks (marks, settings, trials, 2n), clipped steps, norms."""
     trials = range(groups[0] * _GROUP, min(plan.trials, (groups[-1] + 1) * _GROUP))
     width = len(groups) * _GROUP
-    data = [_fields(_trial_data(plan, t)) for t in (trials if callable(plan.source) else (0,))]
+    data = [
+        _Data.of(_trial_data(plan, t), plan.dtype)
+        for t in (trials if callable(plan.source) else (0,))
+    ]
     streams = [
         tuple(np.random.Generator(np.random.SFC64(s)) for s in seeds)
         for seeds in (
@@ -619,13 +688,14 @@ def _run(plan: _Plan, groups: range) -> tuple[FloatArray, IntArray, FloatArray]:
 class _Inputs:
     """What the compiled loop reads in some iterations of a block."""
 
-    rows: tuple[NDArray[Any], ...]  # of the drawn trajectories, (iterations, trials, ...)
+    # of the drawn trajectories, divided by their size, and the size: (iterations, trials, ...)
+    rows: tuple[NDArray[Any], ...]
     noise: NDArray[np.float32]  # (groups, iterations, trials of a group, 2n)
     drawn: IntArray  # (iterations, trials)
 
     @classmethod
-    def empty(cls, plan: _Plan, fields: tuple[NDArray[Any], ...], groups: int) -> _Inputs:
-        width = groups * _GROUP
+    def empty(cls, plan: _Plan, data: _Data, groups: int) -> _Inputs:
+        width, fields = groups * _GROUP, (*data.fields, data.size[:, None])
         one = sum(int(np.prod(f.shape[1:])) * f.dtype.itemsize for f in fields) + 8 * plan.n
         length = max(1, min(_INPUT // (one * width), _STEPS, plan.iterations))
         return cls(
@@ -637,7 +707,7 @@ class _Inputs:
     def draw(
         self,
         plan: _Plan,
-        data: list[tuple[NDArray[Any], ...]],
+        data: list[_Data],
         streams: list[tuple[np.random.Generator, ...]],
         count: int,
     ) -> None:
@@ -648,12 +718,18 @@ class _Inputs:
                 m, size=(count, _GROUP)
             )
             normals.standard_normal(out=self.noise[g, :count], dtype=np.float32)
-        for k, out in enumerate(self.rows):
-            if len(data) == 1:
-                np.take(data[0][k], self.drawn[:count], axis=0, out=out[:count], mode="clip")
-            else:
-                for t, fields in enumerate(data):
-                    out[:count, t] = fields[k][self.drawn[:count, t]]
+        if len(data) == 1:
+            self._take(data[0], self.drawn[:count], slice(None))
+        else:
+            for t, records in enumerate(data):
+                self._take(records, self.drawn[:count, t], t)
+
+    def _take(self, data: _Data, drawn: IntArray, trials: Any) -> None:
+        for field, inverse, out in zip(data.fields, data.inverse, self.rows, strict=False):
+            here = out[: len(drawn), trials]
+            np.take(field, drawn, axis=0, out=here, mode="clip")
+            here *= inverse[drawn]
+        self.rows[-1][: len(drawn), trials, 0] = data.size[drawn]
 
     def piece(
         self, begin: int, length: int
