@@ -20,6 +20,16 @@ STATEMENTS = {
         *(f"thesis:3.{number}" for number in range(1, 25)),
         "thesis:algorithm-1",
         *(f"thesis:eq-3.{number}" for number in (41, 51, 52)),
+        # sentences that state something of their own
+        *(
+            f"thesis:section-{name}"
+            for name in (
+                "3.3.1-weights",
+                "3.5-noise-decreases-lsw",
+                "3.5-noise-decreases-lsl",
+                "3.8-weights",
+            )
+        ),
         "thesis:algorithm-2",
         "thesis:figure-3.1",
     ],
