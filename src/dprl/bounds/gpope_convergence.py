@@ -198,7 +198,7 @@ def noise_constant_printed(n: int, clip: float, sigma: float, m: int, iterations
     n : int
         Features; the gradient has 2n entries.
     clip, sigma : float
-        h > 0; sigma > 0, in units of h.
+        h > 0; sigma >= 0, in units of h.
     m, iterations : int
         Trajectories m and iterations N.
 
@@ -568,6 +568,6 @@ def _noise(
         2 * check.whole("n", n),
         check.whole("iterations", iterations),
         check.positive("clip", clip),
-        check.positive("sigma", sigma),
+        check.not_negative("sigma", sigma),
         check.whole("m", m),
     )
