@@ -19,7 +19,7 @@ PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 .PHONY: help venv book test check paper verify serve bench lock clean
 
 help: ## Show this list
-	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000]"
+	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000] [PAGE=...] [SAMPLE=1]"
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -47,8 +47,9 @@ book: venv ## Execute the pages that changed and build the site (PROFILE=quick: 
 paper: ## The same with the sizes of the papers; records results in data/results/paper
 	@$(MAKE) --no-print-directory book PROFILE=paper JOBS=1
 
-verify: venv ## Compute recorded results again and compare with tolerance (PAGE="page or table ...")
-	@$(PY) -m dprl.companion.verification $(PAGE)
+verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1: pieces)
+	@$(PY) -m dprl.companion.verification $(if $(SAMPLE),--sample) \
+	  $(if $(ACCEPT),--accept "$(ACCEPT)") $(PAGE)
 
 test: venv ## Style, import directions, types and tests (no site, no browser)
 	$(PY) -m ruff check .

@@ -1,13 +1,15 @@
 """Recorded results against fresh ones: what agrees, what differs, and what is never touched."""
 
+import ast
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from dprl.companion import records, verification
-from dprl.companion.execution import PageError
+from dprl.companion import _code, records, verification
+from dprl.companion.execution import PageError, Run, execute_page
 from dprl.companion.verification import Tolerance
 
 PAGE = "3-chapter/page"
@@ -186,3 +188,217 @@ def test_tables_of_a_command_are_left_out(root):
         folder=root / "data/results",
     ).is_file()
     assert verification.recorded_pages(root / "data/results/paper") == {PAGE: ["figure-1.csv"]}
+
+
+# ---------------------------------------------------------------------------------- samples
+
+
+def test_a_sample_may_lack_rows_and_those_it_has_must_agree(root, monkeypatch):
+    recompute(monkeypatch, TABLE[:1])
+    (found,) = next(verification.verify(root, workers=1, sample=True))
+    assert (found.problem, found.compared, found.rows) == ("", 1, 2)
+    assert "agrees (1 rows computed)" in verification.table([found])
+    assert problems(root) == ["1 differences\n" + problems(root)[0].partition("\n")[2]]  # whole
+
+
+@pytest.mark.parametrize(
+    "fresh", [TABLE[:1].assign(rmse=[0.51]), TABLE[:1].assign(algorithm=["DP-LSL"])]
+)
+def test_a_sample_with_another_number_or_another_row_differs(root, monkeypatch, fresh):
+    recompute(monkeypatch, fresh)
+    (found,) = next(verification.verify(root, workers=1, sample=True))
+    assert found.problem.startswith("1 differences")
+
+
+def test_what_is_not_sampled_is_listed_and_its_page_not_executed(root, monkeypatch, capsys):
+    (root / "data/results/samples.yml").write_text(f"{PAGE}: {{skip: it takes hours}}\n")
+    monkeypatch.setattr(verification, "execute_page", lambda run: pytest.fail("executed"))
+    monkeypatch.chdir(root)
+    assert verification.main(["--sample"]) == 0
+    shown = capsys.readouterr().out
+    assert "not sampled: it takes hours" in shown
+    assert "0 of 0 tables agree; 1 not sampled" in shown
+    assert verification.read_notes(root) == {}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["{last: {x: 1}}", "{first: {x: 0}}", "{first: {x: true}}", "{skip: ''}", "{skip: {a: 3}}"],
+)
+def test_a_malformed_sample_is_refused(root, entry):
+    path = root / "data/results/samples.yml"
+    path.write_text(f"{PAGE}: {entry}\n")
+    with pytest.raises(ValueError, match=PAGE):
+        verification.load_samples(path)
+
+
+def test_a_sample_of_a_page_without_tables_is_refused(root):
+    (root / "data/results/samples.yml").write_text("3-chapter/other: {skip: why}\n")
+    with pytest.raises(ValueError, match="no recorded tables: 3-chapter/other"):
+        next(verification.verify(root, workers=1, sample=True))
+
+
+def notebook(*sources: str) -> SimpleNamespace:
+    cells = [SimpleNamespace(cell_type="code", source=source) for source in sources]
+    return SimpleNamespace(cells=[SimpleNamespace(cell_type="markdown", source="T"), *cells])
+
+
+def test_a_shortened_page_stops_after_its_tables_and_keeps_first_entries():
+    page = notebook(
+        "sizes = [10, 20, 30]; kinds = {'a': 1, 'b': 2}",
+        "seen = [(s, k) for s in sizes for k in kinds]",
+        "records.save('one', seen)",
+        "records.save('two', seen)",
+        "raise RuntimeError",
+    )
+    verification.shorten(page, first={"sizes": 2, "kinds": 1}, tables=["one"])
+    saved = {}
+    names = {"records": SimpleNamespace(save=saved.__setitem__)}
+    for cell in page.cells:
+        exec(cell.source, names)
+    assert saved == {"one": [(10, "a"), (20, "a")]}
+
+
+def test_a_name_that_the_page_does_not_give_is_an_error():
+    page = notebook("records.save('one', 1)", "sizes = [1]")
+    with pytest.raises(PageError, match="no value to sizes"):
+        verification.shorten(page, first={"sizes": 1}, tables=["one"])
+
+
+SOURCE = """\
+---
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+
+```{code-cell} ipython3
+:tags: [parameters]
+profile = "quick"
+seed = 3
+```
+
+```{code-cell} ipython3
+import numpy as np
+import pandas as pd
+from dprl.companion import records, sweeps
+sizes = [1, 2, 3]
+def trial(task, child):
+    return [task | {"x": float(np.random.default_rng(child).random())}]
+table = sweeps.table(trial, [{"size": s} for s in sizes], seed=seed, label="x")
+records.save("walk", table, seed=seed, parameters={}, keys=["size"])
+```
+
+```{code-cell} ipython3
+assert len(table) == 3
+```
+"""
+
+
+def test_a_sweep_is_sampled_and_a_changed_trial_is_found(root, tmp_path):
+    """The whole way, with a kernel: record, sample, change the trial, sample again."""
+    (tmp_path / "book").mkdir()
+    source, page = tmp_path / "notebooks/3-chapter/walk.md", "3-chapter/walk"
+    source.write_text(SOURCE)
+    execute_page(Run(root, page, "paper", results_dir=root / "data/results/paper"))
+    (root / "data/results/samples.yml").write_text(f"{page}: {{first: {{sizes: 1}}}}\n")
+
+    def sample():
+        ((found,),) = verification.verify(root, workers=1, wanted=["walk"], sample=True)
+        return found
+
+    found = sample()
+    assert (found.problem, found.compared, found.rows) == ("", 1, 3)
+    assert verification.read_notes(root)[page]["verified"] == "some rows"
+    source.write_text(SOURCE.replace(".random())}", ".random()) + 1e-4}"))
+    assert any(page in text and "its code" in text for text in verification.stale(root))
+    assert sample().problem.startswith("1 differences")
+    assert any(page in text and "its code" in text for text in verification.stale(root))
+
+
+# -------------------------------------------------------------------- older than their code
+
+
+def test_a_verified_page_is_noted_until_its_table_changes(root, monkeypatch):
+    (text,) = verification.stale(root)
+    assert text == f"{PAGE} (figure-1): it was never verified; make verify PAGE={PAGE}"
+    recompute(monkeypatch, TABLE.assign(rmse=[0.5, 0.34]))
+    assert problems(root)[0]
+    assert verification.stale(root) == [text]  # what differs is not noted
+    recompute(monkeypatch, TABLE)
+    assert problems(root) == [""]
+    assert verification.stale(root) == []
+    noted = verification.read_notes(root)[PAGE]
+    assert noted["verified"] == "all rows"
+    assert noted["seconds"] >= 0
+    next(verification.verify(root, workers=1, sample=True))  # nothing changed: it stays so
+    assert verification.read_notes(root)[PAGE] == noted
+    record(root / "data/results/paper", TABLE.assign(rmse=[0.5, 0.4]), monkeypatch)
+    assert "figure-1.csv; make verify" in verification.stale(root)[0]
+
+
+def test_accepted_pages_are_noted_with_the_reason(root, monkeypatch, capsys):
+    monkeypatch.chdir(root)
+    assert verification.main(["--accept", "renamed only", PAGE]) == 0
+    assert verification.read_notes(root)[PAGE]["verified"] == "accepted: renamed only"
+    assert verification.stale(root) == []
+    assert verification.main(["--accept", "all of them"]) == 1
+    assert verification.main(["--accept", " ", PAGE]) == 1
+    assert "name them and give a reason" in capsys.readouterr().err
+
+
+CELLS = ["import numpy as np\nx = 1  # one", "records.save('one', x)", "y = 2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (("  # one", ""), True),
+        (("x = 1", "'What x is.'\nx = 1"), True),
+        (("x = 1", "print(7)\nx = 1"), True),
+        (("x = 1", "claims.check('a', printed=True)\nx = 1"), True),
+        (("y = 2", "y = 3"), True),  # after the last table
+        (("x = 1", "x = 2"), False),
+        (("x = 1", "x = 1.0"), False),
+        (("import numpy", "import pandas"), False),
+    ],
+)
+def test_what_counts_of_a_page(change, same):
+    other = [source.replace(*change) for source in CELLS]
+    before, after = (_code.digest_of(_code.page_tree(cells)) for cells in (CELLS, other))
+    assert other != CELLS
+    assert (before == after) == same
+
+
+def test_modules_are_found_through_packages(tmp_path):
+    sources = {
+        "__init__": "",
+        "alone": "X = 1",
+        "base": "def f(): return 1",
+        "group/__init__": "from pkg.group.one import g\nfrom .two import h as k",
+        "group/one": "def g():\n    from pkg import base\n    return base.f()",
+        "group/two": "from . import one\ndef h(): pass",
+    }
+    for name, text in sources.items():
+        path = tmp_path / "pkg" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    package = _code.Package(tmp_path / "pkg")
+
+    def used(code):
+        return [name.removeprefix("pkg.") for name in package.used(ast.parse(code))]
+
+    assert used("import numpy") == []
+    assert used("from pkg import alone") == ["alone"]
+    assert used("from pkg import group as a\na.g()") == ["base", "group.one"]
+    assert used("from pkg.group import k") == ["base", "group.one", "group.two"]
+    assert used("from pkg import group\nprint(group)") == [
+        "base",
+        "group",
+        "group.one",
+        "group.two",
+    ]
+    before = package.digest("pkg.base")
+    (tmp_path / "pkg/base.py").write_text("def f(): return 2")
+    assert _code.Package(tmp_path / "pkg").digest("pkg.base") != before
