@@ -261,3 +261,15 @@ def test_only_known_profiles_and_cells():
     with pytest.raises(TypeError, match="cell must be a Cell"):
         study.run("Hopper-v5-50")
     assert study.cells("quick")[0].mixture == Mixture(0.3, 0.3)
+
+
+def test_scale_compares_with_the_thesis() -> None:
+    quick, paper = study.cells("quick")[0], study.cells("paper")[-1]
+    text = study.scale(quick, paper)
+    for number in (quick.ddpg_steps, quick.bcq_updates, study.STEPS_OF_THE_THESIS):
+        assert f"{number:,}" in text
+    assert len(text) <= 120
+    assert study.scale(paper) == ""
+    assert study.scale(dataclasses.replace(paper, bcq_updates=10)) != ""
+    with pytest.raises(ValueError, match="at least one"):
+        study.scale()

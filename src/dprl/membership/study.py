@@ -50,6 +50,8 @@ from dprl.membership.oracles import Mixture
 PROFILES = ("quick", "laptop", "paper")
 #: The maximum lengths of table 5.2.
 TABLE_5_2 = {"Hopper-v5": (10, 50, 100, 200, 500), "HalfCheetah-v5": (10, 30, 50, 100, 200)}
+#: Steps of an oracle and updates of a model in the thesis (section 5.7.2).
+STEPS_OF_THE_THESIS = 1_000_000
 
 # CPython 3.11 counts the depth of a tree in one place for all threads: two that parse at the
 # same time may end with "SystemError: AST constructor recursion depth mismatch"
@@ -286,6 +288,44 @@ def cells(profile: str) -> list[Cell]:
             for t_max in lengths
         ]
     raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
+
+
+def scale(*studies: Cell) -> str:
+    """How much smaller studies are than the thesis's, for the verdict on an outcome.
+
+    Returns
+    -------
+    str
+        The steps of an oracle and the updates of a model against the million of the thesis
+        (section 5.7.2); empty if no study has fewer.
+
+    Raises
+    ------
+    ValueError
+        If no study is given.
+
+    Examples
+    --------
+    >>> scale(*cells("quick"), *cells("laptop"))
+    'DDPG 15,000 to 20,000 of 1,000,000 steps, BCQ 2,000 to 3,000 of 1,000,000 updates'
+    >>> scale(cells("paper")[-1])
+    ''
+    """
+    if not studies:
+        raise ValueError("scale needs at least one study")
+    steps = [cell.ddpg_steps for cell in studies]
+    updates = [cell.bcq_updates for cell in studies]
+    if min(steps + updates) >= STEPS_OF_THE_THESIS:
+        return ""
+    return (
+        f"DDPG {_span(steps)} of {STEPS_OF_THE_THESIS:,} steps, "
+        f"BCQ {_span(updates)} of {STEPS_OF_THE_THESIS:,} updates"
+    )
+
+
+def _span(counts: list[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 # -- computing --------------------------------------------------------------------------
