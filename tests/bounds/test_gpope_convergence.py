@@ -1,6 +1,7 @@
 """The printed bounds fail where they should; the corrected ones hold, on random systems."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -215,3 +216,22 @@ def test_noise_constants():
 def test_bad_input(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_many_small_steps_keep_their_digits():
+    """(1 - x)^n at the floating-point number x: it is not rounded away in 1 - x."""
+    size, n = 1e-9, 40_000
+    beta = size / math.sqrt(n)
+    few = (1 - Fraction(beta)) ** (2 * 64)  # 64 of the n steps
+    decay = math.exp(n / 64 * math.log1p(float(few - 1)))
+    printed = bounds.theorem_2_printed(1.0, size, 0.5, n, 1.0, 0.0)
+    assert printed.decay == pytest.approx(decay, rel=1e-15)
+
+    c = Contraction(np.array([[2.0]]))
+    whole = c.constant_step(3.0, c.largest_step, 4, 0.0)  # one step goes all the way
+    assert whole.decay == 0.0
+    assert c.constant_step(3.0, c.largest_step, 0, 0.0).decay == 3.0
+    step, number = 1e-17, 10**17
+    assert c.constant_step(3.0, step, number, 0.0).decay == pytest.approx(
+        3 * math.exp(-number * step / (2 * c.largest)), rel=1e-13
+    )

@@ -1,6 +1,7 @@
 """Section 3.7: identities by quadrature and enumeration, corrected bounds by random search."""
 
 import itertools
+from decimal import Context, Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -511,3 +512,20 @@ def test_probabilities_that_are_none_are_refused(p):
 def test_counts_without_their_list_are_refused():
     with pytest.raises(ValueError, match="shape"):
         lu.expected_excess_risk([0, 1], [1.0], **GOOD, beta=0.1, noise_constant=1.0)
+
+
+@pytest.mark.parametrize(
+    ("p", "m"), [(1e-17, 10**16), (1e-9, 10**9), (1e-3, 500), (0.5, 3), (1, 1)]
+)
+def test_moments_keep_their_digits_where_visits_are_rare(p, m):
+    """One state: P[n = 0] and E[e^{-rate n}] of a binomial, with 60 digits."""
+    with localcontext(Context(prec=60)):
+        exact, factor = Decimal(p), Decimal("-0.25").exp()
+        never = (1 - exact) ** m
+        decay = (1 - (1 - factor) * exact) ** m
+        counted = m * factor * exact * (1 - (1 - factor) * exact) ** (m - 1) if m > 1 else factor
+    joint = [[float(p)]]
+    assert float(lu.lemma_3_22(joint, m)[1][0]) == pytest.approx(float(never), rel=1e-13)
+    one, two = lu.discounted_moments(joint, 0.25, m)
+    assert float(one[0]) == pytest.approx(float(decay), rel=1e-13)
+    assert float(two[0, 0]) == pytest.approx(float(counted), rel=1e-13)

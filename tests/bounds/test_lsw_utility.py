@@ -206,6 +206,33 @@ def exact_mean(m, p, f):
     return float(sum(f(k) * comb(m, k) * p**k * q ** (m - k) for k in range(m + 1)))
 
 
+@pytest.mark.parametrize("p", [1e-70, 1e-40, 1e-17, 1e-12, 1e-6, 1e-3, 1.0])
+@pytest.mark.parametrize("m", [1, 2, 7, 60])
+def test_lemma_3_15_keeps_its_digits_where_visits_are_rare(m, p):
+    """Against rational arithmetic at the floating-point number p itself."""
+    exact = Fraction(p)
+    cases = [
+        (u.lemma_3_15_mean, lambda k: Fraction(1, k + 1)),
+        (u.lemma_3_15_inverse_square, lambda k: Fraction(6 * (k > 0), (k + 1) * (k + 2))),
+        (
+            u.lemma_3_15_inverse_square_sharper,
+            lambda k: (
+                Fraction(1 * (k > 0), (k + 1) * (k + 2))
+                + Fraction(20 * (k > 0), (k + 1) * (k + 2) * (k + 3))
+            ),
+        ),
+    ]
+    for function, f in cases:
+        value = float(function(m, p))
+        assert value == pytest.approx(exact_mean(m, exact, f), rel=1e-13, abs=0)
+
+
+def test_lemma_3_15_mean_of_many_trials():
+    """(1 - e^{-1}) as p = 1/(m + 1) falls, and 1 - mp/2 where mp is small."""
+    assert float(u.lemma_3_15_mean(10**15, 1e-15)) == pytest.approx(-np.expm1(-1.0), rel=1e-13)
+    assert float(u.lemma_3_15_mean(10**6, 1e-22)) == 1 - 0.5e-16
+
+
 @given(st.integers(1, 30), st.fractions(Fraction(1, 50), 1, max_denominator=50))
 def test_lemma_3_15_in_rational_arithmetic(m, p):
     mean = exact_mean(m, p, lambda k: Fraction(1, k + 1))

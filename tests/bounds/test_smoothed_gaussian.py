@@ -176,6 +176,12 @@ def test_tail_bounds_hold():
 # -- Lemma 3.3
 
 
+def test_lemma_3_3_where_an_outcome_is_impossible_and_epsilon_is_huge():
+    for eps in (0.1, 700.0, 1e4):
+        beyond, delta = smoothed.lemma_3_3([0.25, 0.75], [0.0, 1.0], eps)
+        assert (float(beyond), float(delta)) == (0.25, 0.25)
+
+
 def test_lemma_3_3_on_random_distributions_and_its_converse_fails():
     rng = np.random.default_rng(8)
     p, q = rng.dirichlet(np.full(5, 0.7), (2, 10_000))

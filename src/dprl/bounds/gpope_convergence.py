@@ -49,6 +49,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 from scipy.linalg import solve_continuous_lyapunov
 
 from dprl import _validation as check
@@ -150,7 +151,8 @@ def theorem_2_printed(
     if beta * eigenvalue >= 1:
         raise ValueError(f"eta/N^k must be below 1/lambda_min = {1 / eigenvalue:g}, got {beta:g}")
     floor = beta * spread / (2 * eigenvalue - beta * eigenvalue**2)
-    return TwoTerms((1 - beta * eigenvalue) ** (2 * number) * (start - floor), floor)
+    left = math.exp(2 * number * math.log1p(-beta * eigenvalue))  # (1 - beta lambda)^{2N}
+    return TwoTerms(left * (start - floor), floor)
 
 
 def theorem_3_printed(
@@ -396,7 +398,8 @@ class Contraction:
         """
         start, step, s = self._arguments(squared, beta, spread)
         number = check.whole("iterations", iterations, minimum=0)
-        decay = (1 - step / (2 * self.largest)) ** number * start
+        shrinkage = min(step / (2 * self.largest), 1.0)  # at most 1, but for rounding
+        decay = float(np.exp(special.xlog1py(number, -shrinkage))) * start
         return TwoTerms(decay, 2 * step * self.largest**2 * s)
 
     def schedule(self, eta: float) -> tuple[float, float]:

@@ -39,6 +39,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
@@ -535,11 +536,17 @@ def lemma_3_22(joint: ArrayLike, n_trajectories: ArrayLike) -> VisitMoments:
     mv, mm = m[..., None], m[..., None, None]
     return VisitMoments(
         mv * p,
-        (1 - p) ** mv,
+        _power(-p, mv),
         mv**2 * p**2 + mv * (p - p**2),
         mm * (mm - 1) * first * second + mm * both,
-        mm * (first - both) * (1 - second) ** (mm - 1),
+        mm * (first - both) * _power(-second, mm - 1),
     )
+
+
+def _power(x: FloatArray, exponent: FloatArray) -> FloatArray:
+    """(1 + x)^exponent for x >= -1: a small x is not rounded away in 1 + x."""
+    out: FloatArray = np.exp(special.xlog1py(exponent, x))
+    return out
 
 
 def discounted_moments(
@@ -576,13 +583,13 @@ def discounted_moments(
     r = _positive("rate", rate)[..., None]
     m = _whole("n_trajectories", n_trajectories)[..., None]
     p, first, _ = _marginals(both)
-    q = 1 + np.expm1(-r) * p
+    less = np.expm1(-r) * p  # q - 1
     count_decay = (
         m[..., None]
         * ((first - both) + np.exp(-r[..., None]) * both)
-        * (q ** (m - 1))[..., None, :]
+        * _power(less, m - 1)[..., None, :]
     )
-    return q**m, count_decay
+    return _power(less, m), count_decay
 
 
 # -- Theorem 3.23 -------------------------------------------------------------------------

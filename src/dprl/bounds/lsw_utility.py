@@ -377,8 +377,8 @@ def lemma_3_15_mean(m: ArrayLike, p: ArrayLike) -> FloatArray:
     """
     trials, success = _trials(m), _successes(p)
     with np.errstate(divide="ignore"):  # p = 1: ln 0 = -inf, and the power is 0
-        none = np.exp((trials + 1) * np.log1p(-success))
-    out: FloatArray = np.asarray((1 - none) / (success * (trials + 1)), dtype=np.float64)
+        some = -np.expm1((trials + 1) * np.log1p(-success))
+    out: FloatArray = np.asarray(some / (success * (trials + 1)), dtype=np.float64)
     return out
 
 

@@ -411,7 +411,8 @@ def lemma_3_3(first: ArrayLike, second: ArrayLike, epsilon: float) -> tuple[Floa
     for name, x in (("first", p), ("second", q)):
         if (x < 0).any() or (np.abs(x.sum(axis=-1) - 1) > 1e-9).any():
             raise ValueError(f"{name} must be non-negative and sum to one in the last axis")
-    excess = p - np.exp(eps) * q
+    with np.errstate(over="ignore"):  # e^eps may be infinite; where q = 0 it does not matter
+        excess = p - np.where(q > 0, np.exp(eps) * np.where(q > 0, q, 1.0), 0.0)
     return np.where(excess > 0, p, 0.0).sum(axis=-1), np.maximum(excess, 0.0).sum(axis=-1)
 
 

@@ -36,7 +36,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
@@ -414,7 +414,7 @@ class _Plan:
             v, weights = self.counts(size)
             h = self._matrices(v, size, ridge)
             if ridge is None:  # E[H] needs P[B_s > 0] only, which is known
-                mean = self.complete * (1 - (1 - self.p) ** size)
+                mean = self.complete * -np.expm1(special.xlog1py(size, -self.p))
             else:
                 mean = np.tensordot(weights, h, axes=1)
             if self.values is None:
