@@ -43,6 +43,12 @@ STATEMENTS = {
         *(f"thesis:table-5.{number}" for number in range(1, 3)),
         *(f"thesis:eq-5.{number}" for number in range(1, 3)),
     ],
+    "the paper of 2016": [
+        *(f"balle:lemma-{number}" for number in (1, 2, 4, 5, 7, 9, 14, 15)),
+        *(f"balle:corollary-{number}" for number in (3, 8, 12, 13)),
+        *(f"balle:theorem-{number}" for number in (6, 10, 11)),
+        *(f"balle:algorithm-{number}" for number in (1, 2)),
+    ],
     "the lecture": [
         *(f"lecture:11.{number}" for number in range(1, 14)),
         "lecture:algorithm-1",
