@@ -386,6 +386,7 @@ def verify(
         plan = samples.get(page, Sample())
         computed = [name for name in names if not plan.reason(name)]
         fresh = folder / page.replace("/", "__")
+        made_from = digests(root, page, _code.Package(root / "src" / "dprl"))  # before it runs
         problem, start = "", time.perf_counter()
         if computed:
             print(f"{page}: computing {', '.join(computed)} again ...", flush=True)
@@ -404,7 +405,7 @@ def verify(
         if all(o.compared and not o.problem for o in outcomes):
             whole = all(o.compared == o.rows for o in outcomes)
             kind = "all rows" if whole else "some rows"
-            note(root, page, kind, None if sample else round(seconds, 1), workers)
+            note(root, page, made_from, kind, None if sample else round(seconds, 1), workers)
         yield outcomes
 
 
@@ -462,7 +463,14 @@ def read_notes(root: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def note(root: Path, page: str, verified: str, seconds: float | None, workers: int) -> None:
+def note(
+    root: Path,
+    page: str,
+    made_from: Mapping[str, Any],
+    verified: str,
+    seconds: float | None,
+    workers: int,
+) -> None:
     """Note that a page's recorded tables belong to its code of today.
 
     What was verified in all rows stays so when a sample agrees and nothing has changed.
@@ -473,6 +481,8 @@ def note(root: Path, page: str, verified: str, seconds: float | None, workers: i
         The repository.
     page : str
         A page with recorded tables.
+    made_from : mapping
+        :func:`digests`, taken before the page ran: what is edited meanwhile counts as changed.
     verified : str
         How that is known, see :func:`read_notes`.
     seconds : float or None
@@ -482,14 +492,13 @@ def note(root: Path, page: str, verified: str, seconds: float | None, workers: i
     """
     notes = read_notes(root)
     before = notes.get(page, {})
-    now = digests(root, page, _code.Package(root / "src" / "dprl"))
-    same = all(before.get(key) == value for key, value in now.items())
+    same = all(before.get(key) == value for key, value in made_from.items())
     if same and before["verified"] == "all rows":
         verified = "all rows"
     timed = {"seconds": seconds, "workers": workers}
     if seconds is None:
         timed = {key: before.get(key) for key in timed}
-    notes[page] = {**now, "verified": verified, **timed}
+    notes[page] = {**made_from, "verified": verified, **timed}
     text = json.dumps(dict(sorted(notes.items())), indent=1, ensure_ascii=False)
     write_atomic(_notes(root), text + "\n")
 
@@ -631,7 +640,8 @@ def _accept(root: Path, wanted: Sequence[str], reason: str) -> int:
     if not reason.strip() or not wanted:
         raise ValueError("to accept pages without computing them, name them and give a reason")
     for page in selected(recorded_pages(root / "data" / "results" / "paper"), wanted):
-        note(root, page, f"accepted: {reason.strip()}", None, available_cores())
+        made_from = digests(root, page, _code.Package(root / "src" / "dprl"))
+        note(root, page, made_from, f"accepted: {reason.strip()}", None, available_cores())
         print(f"{page}: accepted, not computed")
     return 0
 
