@@ -16,7 +16,7 @@ PIP   := $(PY) -m pip --disable-pip-version-check --no-input
 PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book test check paper verify serve bench lock clean
+.PHONY: help venv book test check paper verify mutate serve bench lock clean
 
 help: ## Show this list
 	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000] [PAGE=...] [SAMPLE=1]"
@@ -50,6 +50,9 @@ paper: ## The same with the sizes of the papers; records results in data/results
 verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1: pieces)
 	@$(PY) -m dprl.companion.verification $(if $(SAMPLE),--sample) \
 	  $(if $(ACCEPT),--accept "$(ACCEPT)") $(PAGE)
+
+mutate: venv ## Change the mathematics under each page: does it notice? (JOBS, PAGE=, FUNCTION=)
+	@$(PY) -m dprl.companion.mutation --jobs $(JOBS) $(if $(PAGE),--page $(PAGE)) $(if $(FUNCTION),--function $(FUNCTION))
 
 test: venv ## Style, import directions, types and tests (no site, no browser)
 	$(PY) -m ruff check .

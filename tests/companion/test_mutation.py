@@ -1,0 +1,250 @@
+"""Mutants of a tiny package under a tiny page: what is noticed, and what survives."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dprl.companion import mutation
+
+PAGE = "1-chapter/page"
+MATHS = '''
+def pinned():
+    """The value."""
+    return 3.0
+
+def loose():
+    """An upper bound of the error."""
+    return 100.0
+
+def too_low():
+    """A lower bound of the error."""
+    return 1.0
+
+def never_called():
+    """The value."""
+    return 1.0
+
+class Law:
+    @property
+    def mass(self):
+        """The mass."""
+        return 1.0
+'''
+OTHER = "def error():\n    return 2.0\n\ndef unused():\n    return 1.0\n"
+CELLS = [
+    ":tags: [parameters]\n\nprofile = 'quick'\nseed = 1",
+    "from dprl.companion import claims\nfrom tiny import bounds, other",
+    "from tiny.bounds import loose",
+    "assert abs(bounds.Law().mass - 1) < 1e-9",
+    'claims.check("thesis:1", printed=abs(bounds.pinned() - 3) < 0.3, n=bounds.pinned())',
+    "error = other.error()",
+    'claims.check("thesis:2", printed=error < min(loose(), 3), n=error)',
+    'claims.check("thesis:3", printed=bounds.too_low() < 1.5 < error, n=error)',
+    "own = [1, 2]\ntotal = sum(own)",
+    'claims.check("thesis:4", printed=total == 3, n=total)',
+    "import math",
+    'claims.check("thesis:5", printed=math.pi > 3, n=math.pi)',
+]
+CLAIM = """- id: thesis:{0}
+  source: thesis
+  title: Number {0}
+  statement: A number.
+  expected: holds
+  page: {1}
+"""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    root = tmp_path_factory.mktemp("mutation")
+    for name, text in (("__init__", ""), ("bounds", MATHS), ("other", OTHER)):
+        path = root / "tiny" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    (root / "book").mkdir()
+    (root / "book/claims.yml").write_text("".join(CLAIM.format(i, PAGE) for i in range(1, 6)))
+    page = root / f"notebooks/{PAGE}.md"
+    page.parent.mkdir(parents=True)
+    header = (
+        "---\nkernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
+    )
+    cells = "".join(f"```{{code-cell}} ipython3\n{code}\n```\n\n" for code in CELLS)
+    page.write_text(header + "# A page\n\n" + cells)
+    return root
+
+
+@pytest.fixture(scope="module")
+def outcome(repository):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(repository)
+        patch.setenv("PYTHONPATH", str(repository), prepend=":")
+        wanted = set(mutation.public_functions("tiny.bounds"))
+        assert wanted == {
+            f"tiny.bounds.{n}" for n in ("pinned", "loose", "too_low", "never_called", "Law.mass")
+        }
+        yield mutation.examine(repository, PAGE, wanted, packages=("tiny.bounds", "tiny"))
+
+
+def notices(outcome, function):
+    return {r["mutation"]: r["notice"] for r in outcome["results"] if r["function"] == function}
+
+
+def test_a_pinned_value_is_noticed_by_its_claim_and_by_how_little(outcome):
+    assert notices(outcome, "tiny.bounds.pinned") == {
+        "x 0.5": "claim thesis:1",
+        "x 2": "claim thesis:1",
+        "x 0.95": "",
+        "x 0.8": "claim thesis:1",
+        "x 1.052631579": "",
+        "x 1.25": "claim thesis:1",
+    }
+
+
+def test_an_assertion_notices_too_and_methods_are_functions(outcome):
+    seen = notices(outcome, "tiny.bounds.Law.mass")
+    assert seen["x 0.5"] == seen["x 0.95"] == "AssertionError in code cell 4"
+
+
+def test_a_loose_bound_survives_in_both_directions(outcome):
+    """It was imported by name: it is changed there too, or this would say nothing."""
+    assert notices(outcome, "tiny.bounds.loose") == {"x 0.5": "", "x 2": ""}
+
+
+def test_a_bound_is_noticed_in_the_direction_that_makes_it_false(outcome):
+    seen = notices(outcome, "tiny.bounds.too_low")
+    assert not seen["x 0.5"]
+    assert seen["x 2"] == "claim thesis:3"
+    assert mutation.satisfied("lower bound", seen)
+    assert not mutation.satisfied("exact", seen)
+
+
+def test_what_is_never_called_has_no_mutant(outcome):
+    assert notices(outcome, "tiny.bounds.never_called") == {}
+    assert notices(outcome, "tiny.other.unused") == {}
+
+
+def test_claims_are_moved_by_bounds_then_the_package_then_the_page(outcome):
+    moved = {
+        claim: result["function"] for result in outcome["results"] for claim in result["moved"]
+    }
+    assert moved == {
+        "thesis:1": "tiny.bounds.pinned",
+        "thesis:2": "tiny.other.error",
+        "thesis:3": "tiny.bounds.too_low",
+        "thesis:4": "page: own",
+    }
+    assert outcome["unmoved"] == ["thesis:5"]
+
+
+def test_nothing_is_left_behind(repository, outcome):
+    assert sorted(p.name for p in (repository / "_build/mutation").iterdir()) in (
+        ["ipython", "runs"],
+        ["runs"],
+    )
+    assert list((repository / "_build/mutation/runs").iterdir()) == []
+
+
+def test_table_names_survivors_and_asks_for_their_reasons(repository, outcome, monkeypatch):
+    monkeypatch.setattr(mutation, "BOUNDS", "tiny.bounds")
+    kinds = {
+        "tiny.bounds.pinned": "exact",
+        "tiny.bounds.loose": "upper bound",
+        "tiny.bounds.too_low": "lower bound",
+        "tiny.bounds.never_called": "exact",
+    }
+    notes = mutation.Notes({}, {"loose": "it is far above", "pinned": "old"})
+    frame, problems = mutation.table(repository, {PAGE: outcome}, kinds, notes)
+    assert problems == [
+        "never_called survives, without a reason",
+        "thesis:5 survives, without a reason",
+        "pinned does not survive: take its reason away",
+    ]
+    rows = frame.set_index(["function", "mutation"])
+    assert rows.loc[("loose", "x 0.5"), "why"] == "it is far above"
+    assert rows.loc[("too_low", "x 0.5"), "why"] == "still a bound"
+    assert rows.loc[("never_called", "x 0.5"), "why"] == "no page calls it"
+    assert not rows.loc[("thesis:5", "all"), "noticed"]
+    assert frame["noticed"].dtype == bool
+    assert not frame.duplicated(["function", "mutation", "page"]).any()
+    assert mutation.counts(frame, kinds) == {"functions": (2, 4), "claims": (4, 5)}
+
+
+def test_a_page_that_fails_unchanged_is_an_error(repository, monkeypatch):
+    path = repository / "notebooks/1-chapter/broken.md"
+    text = (repository / f"notebooks/{PAGE}.md").read_text()
+    path.write_text(text.replace("mass - 1", "mass - 2"))
+    monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
+    with pytest.raises(mutation.MutationError, match="fails unchanged: AssertionError in code"):
+        mutation.examine(repository, "1-chapter/broken", set(), packages=("tiny.bounds", "tiny"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    low: float
+    name: str
+
+    def __post_init__(self):
+        assert self.low == 1
+
+
+def test_numbers_are_changed_wherever_they_are():
+    assert mutation.mutate((1.0, [2.0], "x", None), "x 2") == (2.0, [4.0], "x", None)
+    assert mutation.mutate(True, "x 2") is False
+    assert mutation.mutate(np.bool_(False), "x 0.5") is True
+    assert mutation.mutate(3, "x 2") == 6
+    assert mutation.mutate(1, "x 0.95") == 0  # an integer changes, however small the factor
+    assert mutation.mutate(np.int64(10), "x 1.052631579") == 11
+    assert mutation.mutate(Pair(1.0, "x"), "x 2").low == 2.0
+    assert mutation.mutate(1.0, "negated") == -1.0
+    changed = mutation.mutate(np.array([[1.0, 2.0]]), "x 0.5")
+    assert changed.tolist() == [[0.5, 1.0]]
+    assert mutation.mutate(np.array([True, False]), "x 2").tolist() == [False, True]
+    assert mutation.mutate(np.array([1, 0, 3]), "x 0.95").tolist() == [0, 0, 2]
+    frame = pd.DataFrame({"m": [1], "loss": [2.0]})
+    assert mutation.mutate(frame, "x 2").to_dict("records") == [{"m": 1, "loss": 4.0}]
+    assert frame.loss[0] == 2.0
+    with pytest.raises(mutation.MutationError, match="no mutation is called"):
+        mutation.mutate(1.0, "forgotten")
+
+
+@pytest.mark.parametrize("value", ["x", None, [], {}, np.array(["a"]), pd.Series(["a"])])
+def test_what_holds_no_number_is_left_alone(value):
+    assert not mutation.holds_numbers(value)
+
+
+def test_words_behind_a_claim_follow_what_fills_a_list():
+    cells = ["l = []\nm = g()", "l.append(f())\nm += h()", "claims.check('t:1', printed=all(l))"]
+    words = mutation.words_behind(cells, 2, "t:1")
+    assert "f" in words
+    assert not {"g", "h"} & words
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("kinds: {a: sharp}", "no kind is called"),
+        ("survivors: {a: ''}", "say why"),
+        ("other: {}", "kinds and survivors"),
+    ],
+)
+def test_bad_notes_are_refused(tmp_path, text, match):
+    (tmp_path / "mutation.yml").write_text(text)
+    with pytest.raises(mutation.MutationError, match=match):
+        mutation.load_notes(tmp_path / "mutation.yml")
+
+
+def test_a_page_is_kept_until_it_changes(repository, outcome):
+    path = mutation._kept(repository, PAGE)
+    kept = outcome | {"key": mutation._key(repository, PAGE)}
+    path.write_text(json.dumps(kept))
+    assert mutation.load_kept(repository, PAGE) == kept
+    path.write_text(json.dumps(kept | {"modules": {str(repository / "tiny/other.py"): "old"}}))
+    assert mutation.load_kept(repository, PAGE) is None
+    path.write_text(json.dumps(kept))
+    source = Path(repository / f"notebooks/{PAGE}.md")
+    source.write_text(source.read_text() + "\nMore.\n")
+    assert mutation.load_kept(repository, PAGE) is None
