@@ -523,15 +523,21 @@ def digests(root: Path, page: str, package: _code.Package) -> dict[str, Any]:
     source = source_path(root, page)
     cells = [c.source for c in read_source(source, page).cells if c.cell_type == "code"]
     tree = _code.page_tree(cells)
-    recorded = root / "data" / "results" / "paper"
     return {
         "code": _code.digest_of(tree),
         "modules": {name: package.digest(name) for name in package.used(tree)},
-        "tables": {
-            name: records.read(recorded / name).provenance["sha256"]
-            for name in recorded_pages(recorded)[page]
-        },
+        "tables": _tables(root)[page],
     }
+
+
+def _tables(root: Path) -> dict[str, dict[str, str]]:
+    """Page to its recorded tables and their SHA-256, without reading a table."""
+    pages: dict[str, dict[str, str]] = {}
+    for path in sorted((root / "data" / "results" / "paper").glob("*.json")):
+        origin = json.loads(path.read_text(encoding="utf-8"))
+        if origin["page"] is not None:
+            pages.setdefault(origin["page"], {})[f"{path.stem}.csv"] = origin["sha256"]
+    return dict(sorted(pages.items()))
 
 
 def stale(root: Path) -> list[str]:
@@ -548,7 +554,7 @@ def stale(root: Path) -> list[str]:
         One text per page: its tables, what changed, and the command that settles it.
     """
     notes, package = read_notes(root), _code.Package(root / "src" / "dprl")
-    pages = recorded_pages(root / "data" / "results" / "paper")
+    pages = _tables(root)
     found = []
     for page, names in pages.items():
         before, now = notes.get(page), digests(root, page, package)
