@@ -130,6 +130,16 @@ def count_array(name: str, counts: ArrayLike, n_states: int | None = None) -> Fl
     return v
 
 
+def representable(values: FloatArray) -> FloatArray:
+    """Values beyond the largest number of the machine brought back to it; no error, no inf.
+
+    Of a noisy answer this is post-processing: it tells nothing that the answer does not tell.
+    """
+    largest = np.finfo(np.float64).max
+    out: FloatArray = np.clip(values, -largest, largest)
+    return out
+
+
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
     """The array, made read-only."""
     array.setflags(write=False)

@@ -313,7 +313,8 @@ def discounted_returns(batch: Batch, discount: float) -> FloatArray:
     """G_t = r_t + gamma G_{t+1} for every step of every trajectory, shape (total,).
 
     Works backwards from all ends at once: one vector operation per time step
-    of the longest trajectory, O(total) altogether.
+    of the longest trajectory, O(total) altogether. A return beyond the largest number of the
+    machine is that number.
 
     Examples
     --------
@@ -331,7 +332,8 @@ def discounted_returns(batch: Batch, discount: float) -> FloatArray:
     live = np.searchsorted(-lengths, -np.arange(int(lengths[0])), side="left")
     for k, n in enumerate(live):
         at = last[:n] - k
-        carry = batch.rewards[at] + gamma * carry[:n]
+        with np.errstate(over="ignore"):
+            carry = check.representable(batch.rewards[at] + gamma * carry[:n])
         out[at] = carry
     return out
 

@@ -123,6 +123,7 @@ def gaussian_mechanism(
     (ndarray, Guarantee)
     """
     x = check.finite_array("value", value)
-    sigma = analytic_gaussian_sigma(sensitivity, epsilon, delta)
-    noisy = x + sigma * check.generator(rng).standard_normal(x.shape)
-    return noisy, Guarantee(epsilon, delta, neighbours)
+    sigma = check.positive("sigma", analytic_gaussian_sigma(sensitivity, epsilon, delta))
+    with np.errstate(over="ignore"):
+        noisy = x + sigma * check.generator(rng).standard_normal(x.shape)
+    return check.representable(noisy), Guarantee(epsilon, delta, neighbours)

@@ -204,7 +204,8 @@ def laplace_mechanism(
     Returns
     -------
     (ndarray, Guarantee)
-        The noisy answer, shape of value, and (epsilon, 0, neighbours).
+        The noisy answer, shape of value, and (epsilon, 0, neighbours). Always finite: beyond the
+        largest number of the machine it is that number.
 
     Examples
     --------
@@ -215,10 +216,11 @@ def laplace_mechanism(
     (0.5, 0)-differentially private; neighbours: replace one record
     """
     x = check.finite_array("value", value)
-    sigma = laplace_scale(sensitivity, epsilon)  # (2), with equality
+    sigma = check.positive("sensitivity/epsilon", laplace_scale(sensitivity, epsilon))  # (2)
     promise = Guarantee(epsilon, 0.0, neighbours)
     noise = np.asarray(check.generator(rng).laplace(scale=sigma, size=x.shape))
-    return x + noise, promise
+    with np.errstate(over="ignore"):
+        return check.representable(x + noise), promise
 
 
 def counting_query(hits: ArrayLike) -> FloatArray:

@@ -151,8 +151,8 @@ class GaussianSmoothing:
                 f"got shape {scale.shape}"
             )
         noise = check.generator(rng).standard_normal(mu.shape)
-        out: FloatArray = mu + scale[..., None] * noise
-        return out
+        with np.errstate(over="ignore"):
+            return check.representable(mu + scale[..., None] * noise)
 
 
 def smooth_upper_bound(

@@ -249,4 +249,6 @@ def average_then_perturb(
         allow_rank_deficient=allow_rank_deficient,
     )
     noise = inside.noise * rng.standard_normal(inside.mean.shape)
-    return PrivateEstimate(inside.mean + noise, Guarantee(epsilon, delta, NEIGHBOURS))
+    return PrivateEstimate(
+        check.representable(inside.mean + noise), Guarantee(epsilon, delta, NEIGHBOURS)
+    )

@@ -15,6 +15,9 @@ from dprl.trajectories import FirstVisitReturns, VisitStatistics, value_range
 #: The neighbouring relation of all algorithms here; the number of trajectories is public.
 NEIGHBOURS = REPLACE_ONE_TRAJECTORY
 
+#: Largest size of f_min and f_max.
+LARGEST_RETURN = 1e100
+
 
 @dataclass(frozen=True, eq=False)
 class PrivateEstimate:
@@ -59,10 +62,17 @@ def return_spread(f_min: float, f_max: float) -> tuple[float, float]:
 
 
 def public_range(f_max: float, f_min: float) -> tuple[float, float]:
-    """The declared range of returns, checked: f_max > 0 and f_min < f_max."""
+    """The declared range of returns, checked: f_max > 0, f_min < f_max, neither beyond 1e100.
+
+    Farther out, sums of returns that the range allows would overflow.
+    """
     high, low = check.positive("f_max", f_max), check.real("f_min", f_min)
     if low >= high:
         raise ValueError(f"f_min must be below f_max, got f_min = {f_min!r}, f_max = {f_max!r}")
+    if max(-low, high) > LARGEST_RETURN:
+        raise ValueError(
+            f"f_min and f_max must lie within {LARGEST_RETURN:g}, got {f_min!r} and {f_max!r}"
+        )
     return low, high
 
 

@@ -604,4 +604,6 @@ def subsample_and_average(
         n_releases=n_releases,
     )
     noise = inside.noise[..., None] * rng.standard_normal(inside.mean.shape)
-    return PrivateEstimate(inside.mean + noise, Guarantee(epsilon, delta, NEIGHBOURS))
+    return PrivateEstimate(
+        check.representable(inside.mean + noise), Guarantee(epsilon, delta, NEIGHBOURS)
+    )

@@ -157,6 +157,7 @@ def stop_privately(
     """
     s, start, n = _checks(sums, alpha, beta)
     eps, source = check.positive("epsilon", epsilon), check.generator(rng)
+    check.positive("4/epsilon", 4 / eps)
     rho = np.asarray(source.laplace(scale=2 / eps, size=s.shape[:-1]))
     return _step_by_step(s - alpha * n, start, rho, lambda k: source.laplace(0, 4 / eps, k))
 
@@ -230,7 +231,8 @@ def choice_probabilities(total_losses: ArrayLike, epsilon: float) -> FloatArray:
     [0.7311, 0.2689]
     """
     total, eps = _totals(total_losses), check.positive("epsilon", epsilon)
-    weight = np.exp(-eps / 2 * (total - total.min(axis=-1, keepdims=True)))
+    with np.errstate(over="ignore"):  # what is beyond the numbers has weight 0
+        weight = np.exp(-eps / 2 * (total - total.min(axis=-1, keepdims=True)))
     out: FloatArray = weight / weight.sum(axis=-1, keepdims=True)
     return out
 
@@ -255,7 +257,9 @@ def choose(total_losses: ArrayLike, epsilon: float, rng: np.random.Generator) ->
     [0, 1]
     """
     total, eps = _totals(total_losses), check.positive("epsilon", epsilon)
-    noisy = -eps / 2 * total + check.generator(rng).gumbel(size=total.shape)
+    above = total - total.min(axis=-1, keepdims=True)  # the same law, and no overflow
+    with np.errstate(over="ignore"):
+        noisy = -eps / 2 * above + check.generator(rng).gumbel(size=total.shape)
     out: IntArray = np.asarray(noisy.argmax(axis=-1))
     return out
 

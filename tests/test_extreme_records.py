@@ -1,0 +1,411 @@
+"""One record with extreme finite numbers, in every private mechanism of the package.
+
+Beside it a data set with an ordinary record in its place. Every release must be finite, and with
+one state of the generator the part without noise must move by no more than the mechanism's own
+sensitivity: then the noise, whose law the mechanism fixes, hides the record as it hides any other.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprl.bandits import thompson_sampling
+from dprl.evaluation import lsl, lsw
+from dprl.features import aggregation, tabular
+from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
+from dprl.privacy import Guarantee, audit_samples
+from dprl.privacy.gaussian import gaussian_mechanism
+from dprl.privacy.laplace import counting_query, counting_sensitivity, laplace_mechanism
+from dprl.privacy.noisy_gradients import noisy_gradient_certified_sigma
+from dprl.privacy.smooth_sensitivity import GaussianSmoothing
+from dprl.private_evaluation.average_then_perturb import (
+    average_then_perturb,
+    average_then_perturb_diagnostics,
+)
+from dprl.private_evaluation.dp_lsl import dp_lsl, dp_lsl_diagnostics
+from dprl.private_evaluation.dp_lsw import dp_lsw, dp_lsw_diagnostics
+from dprl.private_evaluation.global_sensitivity import (
+    lsl_global_sensitivity,
+    lsl_sensitivity_bound,
+    lsw_global_sensitivity,
+)
+from dprl.private_evaluation.gpope import ConstantStep, gpope, gpope_runs_not_private
+from dprl.private_evaluation.subsample_and_average import (
+    subsample_and_average,
+    subsample_and_average_diagnostics,
+)
+from dprl.private_evaluation.subsamples import draw_subsamples
+from dprl.stopping.rules import (
+    choice_probabilities,
+    choose,
+    private_sequential_learning,
+    stop_privately,
+)
+from dprl.trajectories import Batch, FirstVisitReturns, first_visit_returns
+
+N, M = 3, 12  # states, trajectories
+LOW, HIGH = -1.0, 2.0
+SPREAD = 3.0  # D, the largest change of a clipped return
+NEIGHBOURS = "replace one trajectory"
+ROUNDING = 1e-9
+
+# Both signs of what a machine number can be: subnormal, beyond single precision, with squares
+# beyond single (2e19) and double (1e154), the largest of both.
+_SIZES = [0.0, 5e-324, 1e-310, 1e-45, 1.0, 2e19, 3.4e38, 1e39, 1e154, 2e154, 8.9e307, 1.7e308]
+extreme = st.sampled_from([s * x for x in _SIZES for s in (1.0, -1.0)])
+quick = settings(max_examples=40, deadline=None)
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def batch(rewards, states):
+    """M trajectories; the first is given, the others are always the same."""
+    rng = generator(1)
+    rows = [[(s, 0, r) for s, r in zip(states, rewards, strict=True)]]
+    rows += [[(s, 0, float(rng.normal())) for s in rng.permutation(N)] for _ in range(M - 1)]
+    return Batch.from_lists(rows, N)
+
+
+@st.composite
+def neighbours(draw):
+    """First-visit returns with an extreme first trajectory, and with an ordinary one."""
+    steps = draw(st.lists(st.tuples(st.integers(0, N - 1), extreme), min_size=1, max_size=6))
+    states, rewards = zip(*steps, strict=True)
+    discount = draw(st.sampled_from([0.0, 0.5, 0.99]))
+    return [
+        first_visit_returns(batch(*pair), discount)
+        for pair in ((rewards, states), ([0.3, 0.1], [0, 1]))
+    ]
+
+
+def moved(pair):
+    return float(np.linalg.norm(pair[0] - pair[1]))
+
+
+# -- answers with a known sensitivity ----------------------------------------------------------
+
+
+@quick
+@given(neighbours())
+def test_laplace_and_gaussian_mechanism(pair):
+    """The average of the clipped returns; L1 sensitivity N D / m, L2 sqrt(N) D / m."""
+    values = [d.clipped(LOW, HIGH).returns.mean(axis=0) for d in pair]
+    most = {1: N * SPREAD / M, 2: N**0.5 * SPREAD / M}
+    for order, sensitivity in most.items():
+        assert np.linalg.norm(values[0] - values[1], order) <= sensitivity + ROUNDING
+    for value in values:
+        options = {"epsilon": 0.5, "neighbours": NEIGHBOURS, "rng": generator()}
+        noisy, _ = laplace_mechanism(value, sensitivity=most[1], **options)
+        other, _ = gaussian_mechanism(value, sensitivity=most[2], delta=1e-3, **options)
+        assert np.isfinite(noisy).all()
+        assert np.isfinite(other).all()
+
+
+@quick
+@given(extreme, st.sampled_from([1e-300, 1.0, 1e300]))
+def test_mechanisms_at_the_end_of_the_numbers(value, sensitivity):
+    """Any value and any noise that the machine has: the sum is a number, too."""
+    answer = np.full(200, value)
+    options = {"sensitivity": sensitivity, "neighbours": NEIGHBOURS, "rng": generator()}
+    noisy, _ = laplace_mechanism(answer, epsilon=1e-7, **options)
+    assert np.isfinite(noisy).all()
+    noisy, _ = gaussian_mechanism(answer, epsilon=0.1, delta=1e-5, **options)
+    assert np.isfinite(noisy).all()
+    smoothing = GaussianSmoothing(1.0, 1e-5, 1)
+    noisy = smoothing.perturb(answer[:, None], np.full(200, sensitivity), generator())
+    assert np.isfinite(noisy).all()
+
+
+def test_noise_beyond_the_numbers_is_refused():
+    options = {"sensitivity": 1e300, "neighbours": NEIGHBOURS, "rng": generator()}
+    with pytest.raises(ValueError, match="sensitivity/epsilon must be finite"):
+        laplace_mechanism(0.0, epsilon=1e-10, **options)
+    with pytest.raises(ValueError, match="4/epsilon must be finite"):
+        stop_privately(np.zeros(60), 0.5, 0.5, 1e-310, generator())
+
+
+@quick
+@given(extreme, st.booleans())
+def test_counting_queries_take_nothing_but_zeros_and_ones(record, other):
+    hits = [[record]] + [[1.0], [0.0]] * 5
+    if record not in (0.0, 1.0):
+        with pytest.raises(ValueError, match="only 0 and 1"):
+            counting_query(hits)
+        return
+    beside = [[float(other)], *hits[1:]]
+    gap = abs(counting_query(hits) - counting_query(beside)).max()
+    assert gap <= counting_sensitivity([[0.0], [1.0]], len(hits)) + ROUNDING
+
+
+# -- policy evaluation -------------------------------------------------------------------------
+
+PHI = {"tabular": tabular(N), "aggregated": aggregation(N)}
+WEIGHTS = np.array([1.0, 0.5, 0.25])
+RANGE = {"f_max": HIGH, "f_min": LOW}
+PROMISE = {"epsilon": 1.0, "delta": 1e-3}
+
+
+@pytest.mark.parametrize("name", PHI)
+@quick
+@given(pair=neighbours())
+def test_dp_lsw(name, pair):
+    phi = PHI[name]
+    seen = [d.statistics((LOW, HIGH)) for d in pair]
+    thetas = [lsw(s, phi, WEIGHTS) for s in seen]
+    noise = [dp_lsw_diagnostics(s.counts, phi, WEIGHTS, **RANGE, **PROMISE) for s in seen]
+    assert moved(thetas) <= lsw_global_sensitivity(phi, WEIGHTS, **RANGE) + ROUNDING
+    smooth(thetas, noise)
+    for data in pair:
+        release = dp_lsw(data, phi, WEIGHTS, **RANGE, **PROMISE, rng=generator())
+        assert np.isfinite(release.theta).all()
+
+
+@pytest.mark.parametrize("improved", [False, True])
+@pytest.mark.parametrize("name", PHI)
+@quick
+@given(pair=neighbours())
+def test_dp_lsl(name, improved, pair):
+    phi, ridge = PHI[name], 30.0
+    seen = [d.statistics((LOW, HIGH)) for d in pair]
+    thetas = [lsl(s, phi, WEIGHTS, ridge) for s in seen]
+    options = {**RANGE, **PROMISE, "improved": improved}
+    noise = [dp_lsl_diagnostics(s.counts, M, phi, WEIGHTS, ridge, **options) for s in seen]
+    most = lsl_global_sensitivity(phi, WEIGHTS, ridge, **RANGE)
+    assert moved(thetas) <= most + ROUNDING
+    assert most <= lsl_sensitivity_bound(phi, WEIGHTS, ridge, M, **RANGE) + ROUNDING
+    smooth(thetas, noise)
+    for data in pair:
+        release = dp_lsl(data, phi, WEIGHTS, ridge, **options, rng=generator())
+        assert np.isfinite(release.theta).all()
+
+
+def smooth(thetas, noise):
+    """(a) the noise is alpha times the displacement at least; (b) its logarithm moves by beta."""
+    for one in noise:
+        assert moved(thetas) <= one.sigma / one.alpha * (1 + ROUNDING) + ROUNDING
+    assert abs(np.log(noise[0].psi / noise[1].psi)) <= noise[0].beta * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize("ridge", [None, 30.0])
+@quick
+@given(pair=neighbours())
+def test_sub_sampled_releases(ridge, pair):
+    """The same generator draws the same index sets; b of the m hold the replaced trajectory."""
+    m, k, phi = 40, 4, PHI["tabular"]
+    drawn = draw_subsamples(M, m, k, generator())
+    included = int((drawn == 0).any(axis=1).sum())
+    options = {
+        "subsamples": m,
+        "size": k,
+        "ridge": ridge,
+        "epsilon": 0.5,
+        "delta": 0.01,
+        **RANGE,
+    }
+    one = (
+        lsw_global_sensitivity(phi, WEIGHTS, **RANGE)
+        if ridge is None
+        else lsl_global_sensitivity(phi, WEIGHTS, ridge, **RANGE)
+    )
+    averaged = [
+        average_then_perturb_diagnostics(d, phi, WEIGHTS, rng=generator(), **options) for d in pair
+    ]
+    assert moved([a.mean for a in averaged]) <= averaged[0].sensitivity + ROUNDING
+    assert averaged[0].noise == averaged[1].noise
+    inside = [
+        subsample_and_average_diagnostics(
+            d, phi, WEIGHTS, rng=generator(), improved=ridge is not None, **options
+        )
+        for d in pair
+    ]
+    assert moved([a.mean for a in inside]) <= included / m * one + ROUNDING
+    assert all(np.isfinite(a.noise) and a.noise > 0 for a in inside)
+    for data in pair:
+        for release in (average_then_perturb, subsample_and_average):
+            if release is subsample_and_average and ridge is not None:
+                theta = release(data, phi, WEIGHTS, rng=generator(), improved=True, **options).theta
+            else:
+                theta = release(data, phi, WEIGHTS, rng=generator(), **options).theta
+            assert np.isfinite(theta).all()
+
+
+def test_a_range_that_would_overflow_is_refused():
+    data = FirstVisitReturns(np.ones((2, N)), np.ones((2, N), dtype=bool))
+    for wide in ({"f_max": 1e101}, {"f_max": 1.0, "f_min": -1e101}):
+        with pytest.raises(ValueError, match=r"must lie within 1e\+100"):
+            dp_lsw(data, PHI["tabular"], WEIGHTS, **wide, **PROMISE, rng=generator())
+
+
+# -- noisy gradients ---------------------------------------------------------------------------
+
+
+@st.composite
+def gradients(draw, m=6, n=2):
+    """Statistics with an extreme first record, and with an ordinary one."""
+    rng = generator(2)
+    bidiagonal, single = draw(st.booleans()), draw(st.booleans())
+    shapes = [(n,), (n - 1,), (n,), (n,)] if bidiagonal else [(n, n), (n,), (n, n)]
+    common = [rng.normal(size=(m, *shape)) for shape in shapes]
+    one = draw(st.lists(extreme, min_size=2 * n * n + n, max_size=2 * n * n + n))
+    rare = [field.copy() for field in common]
+    for field, shape in zip(rare, shapes, strict=True):
+        field[0] = np.reshape(one[: int(np.prod(shape))], shape)
+        one = one[int(np.prod(shape)) :]
+    if single:  # stored in single precision, where that is possible
+        largest = float(np.finfo(np.float32).max)
+        rare = [np.clip(field, -largest, largest).astype(np.float32) for field in rare]
+    kind = BidiagonalStatistics if bidiagonal else Statistics
+    return [kind(*fields) for fields in (rare, common)], draw(st.sampled_from(["double", "single"]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(gradients())
+def test_gpope_steps(case):
+    """From one point, one step with the same draw and noise moves by at most 2 beta h."""
+    pair, precision = case
+    start = ([0.3, -0.7], [1.1, 0.2])
+    h, beta, sigma, trials = 0.5, 0.1, 3.0, 16
+    ends = []
+    for data in pair:
+        run = gpope_runs_not_private(
+            data,
+            sigma=sigma,
+            clip=h,
+            steps=ConstantStep(beta),
+            iterations=1,
+            seed=4,
+            trials=trials,
+            start=start,
+            precision=precision,
+        )
+        ends.append(np.concatenate([run.theta, run.w], axis=-1)[0])
+    assert np.isfinite(ends).all()
+    far = np.linalg.norm(ends[0] - ends[1], axis=-1)
+    tolerance = 1e-9 if precision == "double" else 1e-5
+    assert (far <= 2 * beta * h * (1 + tolerance) + tolerance * beta).all()
+    # of noise there is as much with the record as without it
+    still = gpope_runs_not_private(
+        pair[0],
+        sigma=0.0,
+        clip=h,
+        steps=ConstantStep(beta),
+        iterations=1,
+        seed=4,
+        trials=trials,
+        start=start,
+        precision=precision,
+    )
+    without = np.concatenate([still.theta, still.w], axis=-1)[0]
+    assert (np.linalg.norm(without - np.concatenate(start), axis=-1) <= beta * h * 1.00001).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(gradients())
+def test_gpope_releases(case):
+    pair, precision = case
+    for data in pair:
+        release = gpope(
+            data,
+            *(0.5, 1e-3),
+            clip=0.5,
+            steps=ConstantStep(0.1),
+            iterations=40,
+            at=range(1, 41),
+            rng=generator(),
+            precision=precision,
+        )
+        assert np.isfinite(release.theta_at).all()
+        assert np.isfinite(release.w_at).all()
+
+
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("size", [1e39, 1.7e308])
+def test_the_law_of_gpope_with_a_huge_record_keeps_the_promise(size, precision):
+    """Not only finite: an auditor who looks for the record in the last iterate is not convinced."""
+    m, ones = 10, np.ones((10, 1, 1))
+    promise = Guarantee(0.5, 0.01, NEIGHBOURS)
+    sigma = noisy_gradient_certified_sigma(promise.epsilon, promise.delta, m, m)
+    huge = ones.copy()
+    huge[0] = size
+    scores = []
+    for k, a in enumerate((huge, ones)):
+        run = gpope_runs_not_private(
+            Statistics(a, np.where(a[:, 0] > 1, -size, 1.0), ones),
+            sigma=sigma,
+            clip=1.0,
+            steps=ConstantStep(0.1),
+            iterations=m,
+            seed=k,
+            trials=4_000,
+            precision=precision,
+        )
+        assert np.isfinite(run.w).all()
+        assert np.isfinite(run.theta).all()
+        scores.append(run.w[0, :, 0])
+    audit = audit_samples(*scores, delta=promise.delta, confidence=0.999, rng=generator())
+    assert not audit.contradicts(promise)
+
+
+# -- stopping, choosing, bandits ---------------------------------------------------------------
+
+
+@quick
+@given(extreme)
+def test_sequential_learning_takes_nothing_but_zeros_and_ones(record):
+    losses = np.tile([0.0, 1.0], (60, 1))
+    losses[3, 0] = record
+    options = {"alpha": 0.5, "beta": 0.5, "epsilon_stop": 0.5, "epsilon_choice": 0.5}
+    if record in (0.0, 1.0):
+        release = private_sequential_learning(losses, **options, rng=generator())
+        assert 0 <= release.chosen < 2
+    else:
+        with pytest.raises(ValueError, match="0 and 1"):
+            private_sequential_learning(losses, **options, rng=generator())
+
+
+@quick
+@given(st.lists(extreme.map(abs), min_size=2, max_size=4), st.sampled_from([1e-9, 1.0, 1e9]))
+def test_the_choice_of_a_function(totals, epsilon):
+    """Whatever the totals, probabilities; moved by at most one each, by at most e^epsilon."""
+    p = choice_probabilities(totals, epsilon)
+    assert np.isfinite(p).all()
+    assert abs(p.sum() - 1) < ROUNDING
+    assert totals[int(choose(totals, 1e6, generator()))] <= min(totals) + 1
+    if epsilon <= 1:
+        q = choice_probabilities(np.asarray(totals) + np.eye(len(totals))[0], epsilon)
+        assert (q <= np.exp(epsilon) * p * (1 + ROUNDING)).all()
+        assert (p <= np.exp(epsilon) * q * (1 + ROUNDING)).all()
+
+
+@quick
+@given(extreme, extreme)
+def test_private_stop(size, other):
+    """The path of sums is the caller's; extreme numbers in it still give a stop or none."""
+    stop = stop_privately(np.linspace(size / 2, other / 2, 60), 0.5, 0.5, 0.5, generator())
+    assert stop == 0 or 29 <= stop <= 60
+
+
+class Wild:
+    mean = 0.5
+
+    def __init__(self, reward):
+        self.reward = reward
+
+    def sample(self, rng, size):
+        return np.full(size, self.reward)
+
+
+@quick
+@given(extreme)
+def test_thompson_sampling_takes_rewards_in_its_range_only(reward):
+    """It is no private mechanism; one huge reward is an error, never a number of plays."""
+    arms = [Wild(reward), Wild(0.5)]
+    if 0 <= reward <= 1:
+        runs = thompson_sampling(arms, 5, 2, generator())
+        assert (runs.plays.sum(axis=-1) == runs.times).all()
+    else:
+        with pytest.raises(ValueError, match=r"reward outside \[0, 1\]"):
+            thompson_sampling(arms, 200, 1, generator())
