@@ -40,6 +40,11 @@ def test_ratios_are_one_on_policy_even_where_the_policy_is_greedy():
     assert importance_ratios(pi, pi, pi.argmax(axis=1)).tolist() == [1, 1, 1]
 
 
+def test_a_ratio_beyond_the_numbers_is_the_largest_number():
+    rare = importance_ratios([[0.5, 0.5]], [[5e-324, 1.0]], [0])
+    assert rare.tolist() == [np.finfo(float).max]
+
+
 HALF = [[0.5, 0.5]]
 BAD = {
     "temperature zero": (lambda: softmax(Q, 0), "temperature must be positive"),

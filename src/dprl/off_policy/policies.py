@@ -89,20 +89,25 @@ def uniform(n_rows: int, n_actions: int) -> FloatArray:
 
 
 def importance_ratios(target: ArrayLike, behaviour: ArrayLike, actions: ArrayLike) -> FloatArray:
-    """rho = pi(a | s) / pi_b(a | s) of the actions taken.
+    """rho = pi(a | s) / pi_b(a | s) of the actions taken, for *known* policies.
+
+    A promise that is proved for replacing one trajectory needs ratios that are a function of
+    that trajectory alone. If the behaviour policy was estimated from the same data, each ratio
+    depends on every person, replacing one changes all, and no such promise holds.
 
     Parameters
     ----------
     target, behaviour : array_like, shape (T, k)
         pi and pi_b at the states of the T steps, one row for each; rows sum to
-        one within 1e-9.
+        one within 1e-9. For private evaluation both must be public: known from the design, or
+        estimated from other data.
     actions : array_like of int, shape (T,)
         The actions taken, in 0 .. k - 1.
 
     Returns
     -------
     ndarray, shape (T,)
-        rho >= 0.
+        rho >= 0, finite: beyond the largest number of the machine it is that number.
 
     Raises
     ------
@@ -145,8 +150,8 @@ def importance_ratios(target: ArrayLike, behaviour: ArrayLike, actions: ArrayLik
     if (pi_b[steps, a] == 0).any():
         step = int(np.flatnonzero(pi_b[steps, a] == 0)[0])
         raise ValueError(f"action {a[step]} of step {step} has probability 0 under behaviour")
-    out: FloatArray = pi[steps, a] / pi_b[steps, a]
-    return out
+    with np.errstate(over="ignore"):
+        return check.representable(pi[steps, a] / pi_b[steps, a])
 
 
 def _actions(q: ArrayLike) -> FloatArray:

@@ -13,7 +13,10 @@ clips this vector of 2n numbers to the norm h, adds noise, and moves against it:
 not by h, so a step is a Gaussian mechanism with mu = 2/sigma, sub-sampled with fraction 1/m, and
 the N iterates together are their N-fold composition (:mod:`dprl.privacy.noisy_gradients`).
 :func:`gpope` takes the least sigma that is certified. The start, the step sizes and h
-must not depend on the data. A release is one setting, run once, with noise of its own.
+must not depend on the data, and A_i, b_i, C_i only on trajectory i: importance ratios are
+those of a known behaviour policy. If it was estimated from the same data, each ratio depends on
+every person, one replaced trajectory moves every gradient, and nothing is promised. A release
+is one setting, run once, with noise of its own.
 
 **Experiments are another matter.** :func:`gpope_runs_not_private` makes many settings (step
 sizes, sigmas) and a block of trials step together, in one compiled loop. The settings of a trial
@@ -209,7 +212,8 @@ def gpope(
     Parameters
     ----------
     statistics : Statistics or BidiagonalStatistics
-        Of m trajectories.
+        Of m trajectories, each a function of its own trajectory alone: features, discount and
+        importance ratios must be known beforehand, not estimated from these data.
     epsilon : float
         > 0.
     delta : float
