@@ -568,8 +568,6 @@ AWAITING = frozenset(
     {
         "5-membership-inference/attack-networks",
         "5-membership-inference/temporal-correlation",
-        "6-off-policy/hiv",
-        "6-off-policy/mountain-car",
     }
 )
 
