@@ -1,5 +1,6 @@
 """The exact privacy profile against its formula and integration; calibrations against it."""
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,6 +27,30 @@ def test_delta_is_the_difference_of_two_normal_tails(shift, ratio, epsilon):
     a, b = shift / (2 * sigma), epsilon * sigma / shift
     expected = norm.cdf(a - b) - np.exp(epsilon + norm.logcdf(-a - b))
     assert gaussian_delta(shift, sigma, epsilon) == pytest.approx(expected, rel=1e-6, abs=1e-15)
+
+
+@given(st.floats(-12, 2), st.floats(-8, 36), st.floats(1e-3, 1e3))
+def test_delta_to_twelve_digits_against_high_precision(log_ratio, border, sigma):
+    """The difference (1) with 80 digits, at the same floating-point numbers."""
+    shift = sigma * 10**log_ratio
+    ratio = shift / sigma
+    epsilon = max(ratio * (border + ratio / 2), 0.0)
+    with mpmath.workdps(80):
+        s, eps = mpmath.mpf(shift) / mpmath.mpf(sigma), mpmath.mpf(epsilon)
+        second = mpmath.exp(eps) * mpmath.ncdf(-s / 2 - eps / s)
+        expected = float(mpmath.ncdf(s / 2 - eps / s) - second)
+    if expected > 1e-290:
+        assert gaussian_delta(shift, sigma, epsilon) == pytest.approx(expected, rel=1e-12, abs=0)
+    else:
+        assert 0 <= gaussian_delta(shift, sigma, epsilon) < 2e-290
+
+
+def test_delta_of_extreme_distances():
+    assert 0 <= gaussian_delta(1e-320, 1.0, 0.0) <= 1e-320
+    assert gaussian_delta(5e-324, 1e300, 0.5) == 0.0
+    assert gaussian_delta(1e300, 1e-300, 5.0) == 1.0
+    assert gaussian_delta(1e300, 1.0, 1e300) == 1.0
+    assert gaussian_delta(1.0, 1.0, 1e300) == 0.0
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0])

@@ -2,6 +2,7 @@
 
 import itertools
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,6 +39,46 @@ REFERENCE = [
     ((0.01, 1.0, 5.0, 0.2, 2), 0.81255279078850878),
     ((0.9778356403572809, 1.0, 0.9997335059310712, 15.100274261633754, 5), 1.26586458121520919e-51),
 ]
+
+
+def in_one_dimension(distance, s1, s2, eps):
+    """P[Z_1 in E] - e^eps P[Z_2 in E], E the line or what is between or outside two roots."""
+    mean, s1, s2, eps = map(mpmath.mpf, (distance, s1, s2, eps))
+
+    def difference(low, high):
+        def mass(centre, s):
+            return mpmath.ncdf((high - centre) / s) - mpmath.ncdf((low - centre) / s)
+
+        return mass(0, s1) - mpmath.exp(eps) * mass(mean, s2)
+
+    a = (1 / s2**2 - 1 / s1**2) / 2  # L - eps = a z^2 + b z + c
+    b, c = -mean / s2**2, mpmath.log(s2 / s1) + mean**2 / (2 * s2**2) - eps
+    inf = mpmath.inf
+    if a == 0:
+        return difference(-inf, -c / b)
+    root = b**2 - 4 * a * c
+    if root < 0:
+        return difference(-inf, inf) if a > 0 else mpmath.mpf(0)
+    ends = sorted((-b + sign * mpmath.sqrt(root)) / (2 * a) for sign in (-1, 1))
+    if a < 0:
+        return difference(*ends)
+    return difference(-inf, ends[0]) + difference(ends[1], inf)
+
+
+@given(
+    st.floats(-4, 1.5),
+    st.one_of(st.just(0.0), st.floats(-1.0, 1.0), st.sampled_from([1e-15, -1e-15, 1e-9, -1e-5])),
+    st.floats(0.0, 20.0),
+)
+def test_one_dimension_to_twelve_digits_against_high_precision(log_distance, log_ratio, eps):
+    distance, s2 = 10**log_distance, float(np.exp(log_ratio))
+    with mpmath.workdps(400):
+        expected = float(in_one_dimension(distance, 1.0, s2, eps))
+    computed = gaussian_pair_delta(distance, 1.0, s2, eps)
+    if expected > 1e-290:
+        assert computed == pytest.approx(expected, rel=1e-12, abs=0)
+    else:
+        assert computed <= 2e-290
 
 
 def by_probabilities(distance, s1, s2, eps, d):

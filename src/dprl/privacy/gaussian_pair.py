@@ -39,7 +39,8 @@ sigma_1, sigma_2 are no exception.
 Accuracy: relative error below 1e-12 against 50-digit arithmetic, with d up to 10 000 and
 delta down to 1e-290 (the tests hold some of these values). The inputs themselves may matter
 more: where D/sigma is small, delta changes by 1e-10 from one floating-point sigma to the
-next. Equal variances use the closed form of :func:`dprl.privacy.gaussian_delta`.
+next. Equal variances, the limit g = 0 of (5), are :func:`dprl.privacy.gaussian_delta`, which
+keeps the same promise where D/sigma is at most 100.
 """
 
 from __future__ import annotations
