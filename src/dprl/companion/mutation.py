@@ -36,6 +36,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 import json
 import numbers
 import os
@@ -299,6 +300,7 @@ def kind_of(name: str, docstring: str | None, kinds: Mapping[str, str]) -> str:
     if name.endswith("_printed"):
         return "refuted"
     first = (docstring or "").strip().partition("\n")[0].lower()
+    first = f"{short.rpartition('.')[2].replace('_', ' ')} {first}"
     if re.search(r"lower bound|at least\b", first):
         return "lower bound"
     if re.search(r"\bbound|at most\b", first):
@@ -446,6 +448,7 @@ class Session:
         self._cell = 0
         self._pipe = -1
         self._over = False  # the mutant has shown what it can
+        self._brief = False  # one notice is all that the mutant is for
         self._turn = 0
         self._seen: set[str] = set()
         self._alive: dict[int, tuple[int, Result]] = {}
@@ -557,6 +560,7 @@ class Session:
 
     def _start_mutant(self, name: str, mutation: str) -> None:
         self.mutant, self._turn, self._over = Result(name, mutation), 0, False
+        self._brief = mutation in itertools.chain(*SHARPER.values())
         self._new_place(copied=True)
         signal.signal(signal.SIGALRM, self._late)
         signal.alarm(max(1, int(self.limit)))
@@ -612,6 +616,7 @@ class Session:
         """
         self._shell = _shell()
         self._namespace = self._shell.user_ns
+        self._shell.ast_transformers.append(_Asserts())
         if self.stage == "page":
             self._shell.ast_transformers.append(_Values())
         self._watch_claims()
@@ -644,6 +649,7 @@ class Session:
         self._note(result)
 
     def _execute(self) -> None:
+        self._shell.user_ns["__assert__"] = self.asserted
         if self.stage == "page":
             self._shell.user_ns["__value__"] = self.value
         for cell, code in enumerate(self.cells):
@@ -674,12 +680,20 @@ class Session:
         where = f"{type(error).__name__} in code cell {self._cell + 1}"
         if self.mutant is None:
             raise MutationError(f"{self.page} fails unchanged: {where}: {error}")
-        if isinstance(error, AssertionError):
-            # the cell's own assertion stands in for the claims that the cell checks
-            self.mutant.moved += sorted(
-                self.claims_of_cell[self._cell] & self.unmoved - set(self.mutant.moved)
-            )
         self._finish(where)
+
+    def asserted(self, condition: object) -> object:
+        """What stands for an assertion of the page: a mutant notes it, and goes on."""
+        if condition or self.mutant is None:
+            return condition
+        self.mutant.notice = self.mutant.notice or f"assertion in code cell {self._cell + 1}"
+        # the cell's own assertion stands in for the claims that the cell checks
+        moved = self.claims_of_cell[self._cell] & self.unmoved
+        self.mutant.moved += sorted(moved)
+        self.unmoved -= moved
+        if self._brief or self._last_cell(self.mutant.function) < self._cell:
+            self._finish()
+        return True
 
     def _watch_claims(self) -> None:
         """Let a mutant note a verdict that differs, and go on for the sake of the others."""
@@ -694,7 +708,7 @@ class Session:
                 self.mutant.notice = self.mutant.notice or f"claim {claim.id}"
                 self.mutant.moved.append(claim.id)
                 self.unmoved.discard(claim.id)
-                if self._last_cell(self.mutant.function) < self._cell:
+                if self._brief or self._last_cell(self.mutant.function) < self._cell:
                     self._finish()
                 return claims.Badge(claim.id, claim.expected, {})
 
@@ -754,6 +768,15 @@ def _observe(
         co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
     )
     function.__defaults__, function.__kwdefaults__ = None, None
+
+
+class _Asserts(ast.NodeTransformer):
+    """Send what a page asserts through ``__assert__``."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
+        """Change one assertion."""
+        node.test = ast.Call(ast.Name("__assert__", ast.Load()), [node.test], [])
+        return ast.fix_missing_locations(node)
 
 
 class _Values(ast.NodeTransformer):
@@ -902,6 +925,7 @@ def examine(
     jobs: int = 1,
     stages: Sequence[str] = STAGES,
     packages: Sequence[str] = (BOUNDS, PACKAGE),
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Change what is under one page, and see what it notices.
 
@@ -919,12 +943,14 @@ def examine(
         Which values are changed, in this order; later ones only while claims are unmoved.
     packages : (str, str), optional
         The package of the bounds, and the one whose other functions may be changed.
+    before : mapping, optional
+        What earlier stages gave: they are not repeated.
 
     Returns
     -------
     dict
         ``results`` (a :class:`Result` each, as a dict), ``unmoved`` claims, ``seconds`` of the
-        clean page, ``modules`` that it used with their digests.
+        clean page, ``modules`` that it used with their digests, and the ``stages`` done.
 
     Raises
     ------
@@ -933,18 +959,35 @@ def examine(
     """
     ledger = claims.load(root / "book" / "claims.yml").values()
     unmoved = {c.id for c in ledger if c.page == page and c.expected != "not checkable"}
-    results: list[dict[str, Any]] = []
-    outcome: dict[str, Any] = {"seconds": 0.0, "modules": {}}
+    found: dict[str, Any] = {
+        "results": [],
+        "unmoved": sorted(unmoved),
+        "seconds": 0.0,
+        "modules": {},
+        "stages": [],
+    }
+    found |= before or {}
     for stage in stages:
-        if stage != "bounds" and not unmoved:
-            break
-        limit = max(60.0, 5 * outcome["seconds"])
-        task: dict[str, Any] = {"page": page, "stage": stage, "unmoved": sorted(unmoved)}
-        task |= {"jobs": jobs, "packages": list(packages)}
-        outcome = _in_a_process(root, task | {"wanted": sorted(wanted), "limit": limit})
-        results += outcome["results"]
-        unmoved = set(outcome["unmoved"])
-    return outcome | {"results": results, "unmoved": sorted(unmoved)}
+        if stage in found["stages"]:
+            continue
+        found["stages"] = [*found["stages"], stage]
+        if not (wanted if stage == "bounds" else found["unmoved"]):
+            continue
+        task: dict[str, Any] = {
+            "page": page,
+            "stage": stage,
+            "unmoved": found["unmoved"],
+            "jobs": jobs,
+            "packages": list(packages),
+            "wanted": sorted(wanted),
+            "limit": max(60.0, 5 * found["seconds"]),
+        }
+        outcome = _in_a_process(root, task)
+        found["results"] = [*found["results"], *outcome["results"]]
+        found["unmoved"] = outcome["unmoved"]
+        found["seconds"] = max(found["seconds"], outcome["seconds"])
+        found["modules"] = found["modules"] | outcome["modules"]
+    return found
 
 
 def _key(root: Path, page: str) -> str:
@@ -975,7 +1018,10 @@ def load_kept(root: Path, page: str) -> dict[str, Any] | None:
 
 
 def callers(root: Path, pages: Sequence[str], functions: Sequence[str]) -> dict[str, set[str]]:
-    """Functions that each page names in its code; those that no page names belong to every page.
+    """Functions that each page names in its code.
+
+    A function that no page names may be called by another: every page that imports something
+    of the bounds is asked.
 
     Parameters
     ----------
@@ -997,8 +1043,9 @@ def callers(root: Path, pages: Sequence[str], functions: Sequence[str]) -> dict[
         )
         for page in pages
     }
-    named = {f: {p for p in pages if f.rpartition(".")[2] in words[p]} for f in functions}
-    return {page: {f for f in functions if page in named[f] or not named[f]} for page in pages}
+    near = {page for page in pages if BOUNDS.rpartition(".")[2] in words[page]}
+    named = {f: {p for p in near if f.rpartition(".")[2] in words[p]} for f in functions}
+    return {page: {f for f in functions if page in (named[f] or near)} for page in pages}
 
 
 def satisfied(kind: str, noticed: Mapping[str, str]) -> bool:
@@ -1155,28 +1202,32 @@ def counts(frame: pd.DataFrame, functions: Mapping[str, str]) -> dict[str, tuple
     }
 
 
-def run_all(root: Path, pages: Sequence[str], functions: Mapping[str, str], jobs: int) -> int:
-    """Test every page that is not kept; the number of those that failed unchanged."""
-    sought = callers(root, pages, list(functions))
+def run_all(
+    root: Path,
+    pages: Sequence[str],
+    functions: Sequence[str],
+    jobs: int,
+    stages: Sequence[str] = STAGES,
+) -> int:
+    """Test every page that is not kept, stage by stage; the number of failures."""
+    sought = callers(root, pages, functions)
     failed = 0
-    for number, page in enumerate(pages, start=1):
-        if load_kept(root, page) is not None:
-            _say(f"[{number}/{len(pages)}] {page} is up to date")
+    for stage, (number, page) in itertools.product(stages, enumerate(pages, start=1)):
+        before = load_kept(root, page)
+        if before is not None and stage in before["stages"]:
             continue
         started = time.monotonic()
-        _say(f"[{number}/{len(pages)}] {page}")
+        _say(f"{stage} [{number}/{len(pages)}] {page}")
         try:
-            outcome = examine(root, page, sought[page], jobs=jobs)
+            found = examine(root, page, sought[page], jobs=jobs, stages=[stage], before=before)
         except MutationError as error:
             _say(f"  {error}")
             failed += 1
             continue
-        kept = outcome | {"key": _key(root, page)}
-        write_atomic(_kept(root, page), json.dumps(kept, indent=1))
-        noticed = sum(bool(r["notice"]) for r in outcome["results"])
+        write_atomic(_kept(root, page), json.dumps(found | {"key": _key(root, page)}, indent=1))
         _say(
-            f"  {noticed} of {len(outcome['results'])} changes noticed, unmoved claims: "
-            f"{', '.join(outcome['unmoved']) or 'none'} ({time.monotonic() - started:.0f} s)"
+            f"  unmoved claims: {', '.join(found['unmoved']) or 'none'} "
+            f"({time.monotonic() - started:.0f} s)"
         )
     return failed
 
@@ -1187,6 +1238,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", help="only this page; nothing is recorded")
     parser.add_argument("--function", help="only functions of this name; nothing is recorded")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
+    parser.add_argument("--stage", choices=STAGES, help="only this one; nothing is recorded")
     parser.add_argument("--order", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     root = Path.cwd().resolve()
@@ -1202,7 +1254,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.page or options.function:
         return _only(root, options, pages, functions)
     started = time.monotonic()
-    failed = run_all(root, pages, functions, options.jobs)
+    stages = (options.stage,) if options.stage else STAGES
+    failed = run_all(root, pages, list(functions), options.jobs, stages)
+    if options.stage:
+        return int(bool(failed))
     kept = {page: load_kept(root, page) for page in pages}
     if failed or None in kept.values():
         _say(f"{failed} pages failed: nothing is recorded")
