@@ -564,12 +564,7 @@ _CASTS = ("bool", "int", "float", "str", "round", "abs", "len", "all", "any")
 
 
 #: Pages on which some verdicts are still typed: to be emptied, never to grow.
-AWAITING = frozenset(
-    {
-        "5-membership-inference/attack-networks",
-        "5-membership-inference/temporal-correlation",
-    }
-)
+AWAITING: frozenset[str] = frozenset()
 
 
 def code_of(page: str) -> str:
