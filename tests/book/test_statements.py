@@ -73,7 +73,7 @@ STATEMENTS = {
         *(f"xie:eq-{number}" for number in ("6.1", "6.15")),
         *(f"xie:definition-{number}" for number in range(1, 7)),
         *(f"xie:{name}" for name in ("lemma-1", "lemma-3", "theorem-1", "theorem-4", "table-1")),
-        *(f"xie:eq-{number}" for number in ("5.1", "b.13", "b.32")),
+        *(f"xie:eq-{number}" for number in ("5.1", "b.13", "b.31", "b.32")),
         "xie:remark-1",
         *(f"xie:figure-{number}" for number in range(1, 7)),
         "xie:algorithm-1-privacy",
