@@ -181,3 +181,40 @@ def test_a_promise_is_confirmed_by_the_grid(monkeypatch):
 
 def test_where_no_noise_is_needed_none_is_certified():
     assert noisy_gradients.noisy_gradient_certified_sigma(0.5, 0.5, 60, 1) == 0
+
+
+def test_a_lower_bound_that_says_nothing_is_zero():
+    assert privacy.noisy_gradient_epsilon_lower(1e8, 100, 100, 1e-5) == 0
+    assert privacy.noisy_gradient_sigma_lower(1e4, 1e-5, 100, 100) == 0
+    # from above the end of the range is a promise that is kept
+    assert privacy.noisy_gradient_epsilon(1e8, 100, 100, 1e-5) == pytest.approx(1e-9)
+
+
+def test_hardly_any_noise():
+    """From below, the value at the end of the range; from above, refused."""
+    for f in (privacy.noisy_gradient_epsilon_lower, privacy.noisy_gradient_delta_lower):
+        assert f(1e-8, 100, 100, 1e-5) == f(noisy_gradients.SMALLEST_SIGMA, 100, 100, 1e-5) > 0
+    for refused in (privacy.noisy_gradient_epsilon, privacy.noisy_gradient_delta):
+        with pytest.raises(ValueError, match=r"sigma must be at least 0\.08"):
+            refused(1e-8, 100, 100, 1e-5)
+
+
+def test_a_huge_epsilon_gets_the_noise_of_the_largest():
+    most = noisy_gradients.LARGEST_EPSILON
+    sigma = [noisy_gradients.noisy_gradient_certified_sigma(e, 1e-5, 60, 60) for e in (most, 1e4)]
+    assert sigma[0] == sigma[1] >= noisy_gradients.SMALLEST_SIGMA
+
+
+def test_too_many_records():
+    with pytest.raises(ValueError, match="records must be at most 100000000"):
+        privacy.noisy_gradient_sigma(1.0, 1e-5, 10**9, 10**9)
+
+
+@pytest.mark.parametrize("steps", [10**9, 10**12])
+def test_more_steps_than_the_grid_has_room_for(steps):
+    for refused in (
+        lambda: noisy_gradients.noisy_gradient_certified_sigma(1.0, 1e-5, steps, steps),
+        lambda: noisy_gradients.noisy_gradient_guarantee(2.0, steps, steps, 1e-5),
+    ):
+        with pytest.raises(ValueError, match="steps must be at most 1000000"):
+            refused()

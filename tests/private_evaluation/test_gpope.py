@@ -264,6 +264,17 @@ def test_a_release_has_one_setting_and_one_data_set():
         gpope(lambda trial: bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], **given)
     with pytest.raises(TypeError, match=r"rng must be a numpy\.random\.Generator"):
         gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], **{**given, "rng": 1})
+    with pytest.raises(ValueError, match="steps must be at most 1000000"):
+        gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], **{**given, "iterations": 10**12})
+    with pytest.raises(TypeError, match="at must be a sequence"):
+        gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], at=5, **given)
+
+
+def test_a_huge_epsilon_is_a_promise_like_any_other():
+    given = {"clip": 1.0, "steps": STEPS[0], "iterations": 20, "rng": secret()}
+    release = gpope(bidiagonal(2), 1e4, 1e-3, **given)
+    assert release.guarantee.epsilon == 1e4
+    assert release.sigma > 0
 
 
 def test_package_does_not_import_jax():

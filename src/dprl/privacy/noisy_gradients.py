@@ -80,6 +80,15 @@ ComplexArray = NDArray[np.complex128]
 #: Relative margin for the errors of the quadrature.
 MARGIN = 2e-4
 
+#: Least noise multiplier for which (2) is computed. At 0.08 and m = N = 100, epsilon is 2000.
+SMALLEST_SIGMA = 0.08
+#: Beyond this epsilon the noise of this epsilon is given: it promises more.
+LARGEST_EPSILON = 100.0
+#: Most records for which a sigma is searched: beyond, (4) settles too slowly.
+MOST_RECORDS = 10**8
+#: Most steps for which the grid method is asked.
+MOST_GRID_STEPS = 10**6
+
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 _REACH = 10.0  # standard deviations; beyond is a mass of 1e-23
 _PANEL = 0.25  # longest panel in z
@@ -109,7 +118,8 @@ def noisy_gradient_delta(sigma: float, records: int, steps: int, epsilon: float)
     Parameters
     ----------
     sigma : float
-        Noise multiplier, > 0: the noise has standard deviation h sigma in every coordinate.
+        Noise multiplier, >= ``SMALLEST_SIGMA``: the noise has standard deviation h sigma in
+        every coordinate.
     records : int
         m >= 1.
     steps : int
@@ -128,6 +138,12 @@ def noisy_gradient_delta(sigma: float, records: int, steps: int, epsilon: float)
     0.05 to 2 s, whatever the number of steps. Where (4) does not settle (hardly any noise)
     it is :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`.
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or (4) does not settle and there are more than
+        ``MOST_GRID_STEPS`` steps.
+
     Examples
     --------
     >>> d = noisy_gradient_delta(2.0, 1000, 1000, epsilon=0.3)
@@ -135,7 +151,7 @@ def noisy_gradient_delta(sigma: float, records: int, steps: int, epsilon: float)
     >>> f"{lower:.2e} <= delta <= {d:.2e}"
     '1.14e-08 <= delta <= 1.92e-08'
     """
-    mu, q, number = _setting(sigma, records, steps)
+    mu, q, number = _setting(_computed(sigma), records, steps)
     return _delta(_dominating, mu, q, number, check.positive("epsilon", epsilon), 1)
 
 
@@ -152,7 +168,7 @@ def noisy_gradient_epsilon(sigma: float, records: int, steps: int, delta: float)
     Returns
     -------
     float
-        > 0. The steps, and whatever is computed from them, such as the last iterate, are
+        At least 1e-9. The steps, and whatever is computed from them, such as the last iterate, are
         (this, delta)-differentially private; neighbours replace one record.
 
     Examples
@@ -160,7 +176,7 @@ def noisy_gradient_epsilon(sigma: float, records: int, steps: int, delta: float)
     >>> round(noisy_gradient_epsilon(2.0, 1000, 1000, delta=1e-5), 3)
     0.18
     """
-    mu, q, number = _setting(sigma, records, steps)
+    mu, q, number = _setting(_computed(sigma), records, steps)
     return _epsilon(_dominating, mu, q, number, _target(delta), 1)
 
 
@@ -175,12 +191,13 @@ def noisy_gradient_sigma(epsilon: float, delta: float, records: int, steps: int)
         In [1e-10, 1). Choose it well below 1/m: from 1 - (1 - 1/m)^N on, no noise is needed,
         because the replaced record is drawn so seldom.
     records, steps
-        As in :func:`noisy_gradient_delta`.
+        As in :func:`noisy_gradient_delta`; at most ``MOST_RECORDS`` records.
 
     Returns
     -------
     float
-        sigma >= 0; rounded up by 1e-5 of it. 0 if no noise is needed.
+        sigma, rounded up by 1e-5 of it; at least ``SMALLEST_SIGMA``, and no less than for
+        ``LARGEST_EPSILON``, though less may do. 0 if no noise is needed.
 
     Notes
     -----
@@ -194,9 +211,10 @@ def noisy_gradient_sigma(epsilon: float, delta: float, records: int, steps: int)
     >>> noisy_gradient_delta(sigma, 60, 60, epsilon=0.5) <= 0.01
     True
     """
-    q, number = 1 / check.whole("records", records), check.whole("steps", steps)
+    q, number = 1 / _few_records(records), check.whole("steps", steps)
     eps, target = check.positive("epsilon", epsilon), _target(delta)
-    return _sigma(_dominating, q, number, eps, target, 1) * (1 + 1e-5)
+    wanted = min(eps, LARGEST_EPSILON)
+    return _sigma(_dominating, q, number, wanted, target, 1) * (1 + 1e-5)
 
 
 def noisy_gradient_guarantee(sigma: float, records: int, steps: int, delta: float) -> Guarantee:
@@ -216,11 +234,17 @@ def noisy_gradient_guarantee(sigma: float, records: int, steps: int, delta: floa
     Guarantee
         Neighbours replace one trajectory.
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or there are more than ``MOST_GRID_STEPS`` steps.
+
     Examples
     --------
     >>> print(noisy_gradient_guarantee(2.0, 1000, 1000, delta=1e-5))
     (0.17969, 1e-05)-differentially private; neighbours: replace one trajectory
     """
+    _grid_steps(steps)
     epsilon = noisy_gradient_epsilon(sigma, records, steps, delta)
     mu, q, number = _setting(sigma, records, steps)
     if subsampled_gaussian_delta(mu, q, number, epsilon) > delta:
@@ -243,17 +267,24 @@ def noisy_gradient_certified_sigma(epsilon: float, delta: float, records: int, s
         same as :func:`noisy_gradient_sigma` gives, or the grid's own if it does not confirm
         that. Seconds where N is 10^5.
 
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or there are more than ``MOST_GRID_STEPS`` steps.
+
     Examples
     --------
     >>> round(noisy_gradient_certified_sigma(0.1, 1e-5, 1000, 1000), 2)
     2.78
     """
+    _grid_steps(steps)
     sigma = noisy_gradient_sigma(epsilon, delta, records, steps)
     if sigma == 0:  # delta is at least the probability of ever drawing the replaced record
         return 0.0
     mu, q, number = _setting(sigma, records, steps)
-    if subsampled_gaussian_delta(mu, q, number, epsilon) > delta:
-        sigma = 2 / subsampled_gaussian_mu(q, number, epsilon, delta)
+    wanted = min(check.positive("epsilon", epsilon), LARGEST_EPSILON)
+    if subsampled_gaussian_delta(mu, q, number, wanted) > delta:
+        sigma = 2 / subsampled_gaussian_mu(q, number, wanted, delta)
     return sigma
 
 
@@ -298,15 +329,16 @@ def noisy_gradient_delta_lower(sigma: float, records: int, steps: int, epsilon: 
     Parameters
     ----------
     sigma, records, steps, epsilon
-        As in :func:`noisy_gradient_delta`.
+        As in :func:`noisy_gradient_delta`; any sigma > 0.
 
     Returns
     -------
     float
         In [0, 1]; below the exact value of the pair by ``MARGIN``, relatively, and an
-        allowance for rounding. Where (4) does not settle, the bound (3).
+        allowance for rounding. Where (4) does not settle, the bound (3). Below
+        ``SMALLEST_SIGMA``, the value there: less noise does not hide more.
     """
-    mu, q, number = _setting(sigma, records, steps)
+    mu, q, number = _setting(_at_least(sigma), records, steps)
     eps = check.positive("epsilon", epsilon)
     found = _delta(_explicit, mu, q, number, eps, -1)
     return max(found, threshold_test_delta(sigma, records, steps, eps))
@@ -318,19 +350,21 @@ def noisy_gradient_epsilon_lower(sigma: float, records: int, steps: int, delta: 
     Parameters
     ----------
     sigma, records, steps, delta
-        As in :func:`noisy_gradient_epsilon`.
+        As in :func:`noisy_gradient_epsilon`; any sigma > 0. Below ``SMALLEST_SIGMA``, the
+        value there: less noise does not hide more.
 
     Returns
     -------
     float
-        >= 0: the steps are not (epsilon, delta)-private for any smaller epsilon.
+        >= 0: the steps are not (epsilon, delta)-private for any smaller epsilon. 0, which says
+        nothing, if no epsilon from 1e-9 on is refuted.
 
     Examples
     --------
     >>> round(noisy_gradient_epsilon_lower(2.0, 1000, 1000, delta=1e-5), 3)
     0.149
     """
-    mu, q, number = _setting(sigma, records, steps)
+    mu, q, number = _setting(_at_least(sigma), records, steps)
     return _epsilon(_explicit, mu, q, number, _target(delta), -1)
 
 
@@ -345,15 +379,18 @@ def noisy_gradient_sigma_lower(epsilon: float, delta: float, records: int, steps
     Returns
     -------
     float
-        sigma >= 0; whatever the accounting, less noise is not enough.
+        sigma >= 0; whatever the accounting, less noise is not enough. 0, which says nothing, if
+        no sigma from ``SMALLEST_SIGMA`` on is refuted, or epsilon exceeds ``LARGEST_EPSILON``.
 
     Examples
     --------
     >>> round(noisy_gradient_sigma_lower(0.5, 0.01, records=60, steps=60), 3)
     1.541
     """
-    q, number = 1 / check.whole("records", records), check.whole("steps", steps)
+    q, number = 1 / _few_records(records), check.whole("steps", steps)
     eps, target = check.positive("epsilon", epsilon), _target(delta)
+    if eps > LARGEST_EPSILON:
+        return 0.0
     return _sigma(_explicit, q, number, eps, target, -1)
 
 
@@ -437,7 +474,10 @@ def _delta(pair: _Pair, mu: float, q: float, steps: int, eps: float, side: int) 
         return subsampled_gaussian_profile(eps, mu, q)
     found = _inverted(pair, mu, q, steps, eps)
     if found is None:
-        return subsampled_gaussian_delta(mu, q, steps, eps) if side > 0 else 0.0
+        if side < 0:
+            return 0.0
+        _grid_steps(steps)
+        return subsampled_gaussian_delta(mu, q, steps, eps)
     value, peak = found
     allowance = 8 * _UNIT * steps * peak + 1e-14
     return float(np.clip(value * (1 + side * MARGIN) + side * allowance, 0.0, 1.0))
@@ -522,7 +562,7 @@ def _epsilon(pair: _Pair, mu: float, q: float, steps: int, delta: float, side: i
         return math.log((_log_power(law, c, steps) - math.log(delta)) / c)
 
     bound = optimize.minimize_scalar(tail, bounds=(-9.0, 9.0), method="bounded")
-    return math.exp(_root(excess, float(bound.fun), math.log(1e-9)))
+    return _root(excess, float(bound.fun), 1e-9, side)
 
 
 def _sigma(pair: _Pair, q: float, steps: int, eps: float, delta: float, side: int) -> float:
@@ -534,24 +574,54 @@ def _sigma(pair: _Pair, q: float, steps: int, eps: float, delta: float, side: in
         found = _delta(pair, mu, q, steps, eps, side)
         return math.log(max(found, 1e-300) / delta)
 
-    return math.exp(_root(excess, 0.0, math.log(1e-3)))
+    return _root(excess, 0.0, SMALLEST_SIGMA, side)
 
 
-def _root(excess: Callable[[float], float], start: float, least: float) -> float:
-    """Root of a decreasing function, searched outwards from a start; ``least`` if below it."""
+def _root(excess: Callable[[float], float], start: float, least: float, side: int) -> float:
+    """Exponential of the root of a decreasing function, searched outwards from a start.
+
+    If it is below ``least``: that from above (side 1), 0 from below (side -1).
+    """
     near, width = start, 0.2
     outwards = 1 if excess(start) > 0 else -1
     while True:
-        far = near + outwards * width
-        if far < least:
-            return least
+        far = max(near + outwards * width, math.log(least))
         if (excess(far) > 0) != (outwards > 0):
             low, high = min(near, far), max(near, far)
-            return float(optimize.brentq(excess, low, high, xtol=1e-6))
+            return math.exp(optimize.brentq(excess, low, high, xtol=1e-6))
+        if outwards < 0 and far <= math.log(least):
+            return least if side > 0 else 0.0
         near, width = far, 1.5 * width
 
 
 # -- checks -----------------------------------------------------------------------------------
+
+
+def _computed(sigma: float) -> float:
+    if check.positive("sigma", sigma) < SMALLEST_SIGMA:
+        raise ValueError(
+            f"sigma must be at least {SMALLEST_SIGMA}: with less noise epsilon is in the "
+            f"thousands, and it is not computed; got {sigma!r}"
+        )
+    return sigma
+
+
+def _at_least(sigma: float) -> float:
+    return max(check.positive("sigma", sigma), SMALLEST_SIGMA)
+
+
+def _few_records(records: int) -> int:
+    if check.whole("records", records) > MOST_RECORDS:
+        raise ValueError(f"records must be at most {MOST_RECORDS}, got {records}")
+    return records
+
+
+def _grid_steps(steps: int) -> None:
+    if check.whole("steps", steps) > MOST_GRID_STEPS:
+        raise ValueError(
+            f"steps must be at most {MOST_GRID_STEPS} where the grid method confirms or replaces "
+            f"the inversion, got {steps}"
+        )
 
 
 def _setting(sigma: float, records: int, steps: int) -> tuple[float, float, int]:
