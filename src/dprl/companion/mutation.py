@@ -875,7 +875,7 @@ def _modules_used(root: Path) -> dict[str, str | None]:
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if name.startswith(f"{PACKAGE}.") and not name.startswith(PLUMBING) and path:
-            used[path] = freshness.digest(Path(path))
+            used[os.path.relpath(path, root)] = freshness.digest(Path(path))
     return used
 
 
@@ -1012,7 +1012,7 @@ def load_kept(root: Path, page: str) -> dict[str, Any] | None:
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if kept["key"] != _key(root, page):
         return None
-    if any(freshness.digest(Path(file)) != digest for file, digest in kept["modules"].items()):
+    if any(freshness.digest(root / file) != digest for file, digest in kept["modules"].items()):
         return None
     return kept
 
