@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from dprl import evaluation, features, mdp, privacy, private_evaluation, trajectories
+from dprl.bounds import subsampled_evaluation
 from dprl.mdp import Chain, MarkovRewardProcess
+from dprl.off_policy.policies import importance_ratios
+from dprl.off_policy.population import exact_saddle_point
+from dprl.off_policy.saddle_point import trajectory_weights
 from dprl.privacy import GaussianSmoothing, Guarantee
+from dprl.simulators.hiv import HIV
+from dprl.stopping import initial_sample_size, private_law, subset_sums
 from dprl.trajectories import Batch, FirstVisitReturns, VisitStatistics
 
 NAN, INF = float("nan"), float("inf")
@@ -884,3 +890,144 @@ def test_a_refused_release_draws_no_noise():
         with pytest.raises(ValueError, match="epsilon <= 5"):
             algorithm(epsilon=6, rng=rng)
     assert rng.random() == np.random.default_rng(3).random()
+
+
+# ------------------------------------------------------- what is masked, rounded or out of range
+
+MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
+MASKED_ROWS = np.ma.array(np.full((2, 3), 0.5), mask=[[False] * 3, [True, False, False]])
+MASKED_WHOLE = np.ma.array([2, 2, 1], mask=[True, False, False])
+MASKED_TRUTH = np.ma.array([True, True, True], mask=[True, False, False])
+
+READS = {
+    "weights": lambda: evaluation.lsw(DATA, EYE, MASKED),
+    "features": lambda: evaluation.lsw(DATA, np.ma.array(EYE, mask=EYE > 0), ONES),
+    "returns": lambda: FirstVisitReturns(MASKED_ROWS, SEEN),
+    "visited": lambda: FirstVisitReturns(np.zeros((1, 3)), MASKED_TRUTH[None]),
+    "counts": lambda: VisitStatistics(MASKED_WHOLE, [0.5, 0.25, 1.0], 2),
+    "states": lambda: batch(states=np.ma.array([0, 1, 1], mask=[True, False, False])),
+    "transition": lambda: process(
+        transition=np.ma.array([[0.5, 0.5], [0, 1]], mask=[[0, 1], [0, 0]])
+    ),
+    "start": lambda: process(start=np.ma.array([1, 0], mask=[False, True])),
+    "terminal": lambda: process(terminal=np.ma.array([False, True], mask=[True, False])),
+    "value": lambda: gaussian(value=MASKED),
+    "value in a list": lambda: gaussian(value=[MASKED, np.zeros(3)]),
+    "value itself": lambda: gaussian(value=np.ma.masked),
+    "target": lambda: importance_ratios(MASKED_ROWS, np.full((2, 3), 1 / 3), [0, 1]),
+    "actions": lambda: importance_ratios(ROWS, ROWS, MASKED_WHOLE[:2]),
+    "lengths": lambda: trajectory_weights(MASKED_WHOLE, "sum"),
+    "actions of a simulator": lambda: HIV().step(np.ones((3, 6)), MASKED_WHOLE),
+    "states of a simulator": lambda: HIV().step(np.ma.masked_less(np.zeros((1, 6)), 1), [0]),
+    "sums": lambda: private_law(np.ma.masked_less(np.zeros(40), 1), 0.5, 0.5, 0.1),
+    "values of a stream": lambda: subset_sums(MASKED_WHOLE, [1, 1, 1]),
+    "visits": lambda: subsampled_evaluation.missed_given_data(3, MASKED_WHOLE, 2),
+}
+ROWS = np.full((2, 3), 1 / 3)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_masked_is_not_read(name):
+    with pytest.raises(ValueError, match="masked entries; leave them out or fill them in"):
+        READS[name]()
+
+
+def test_a_mask_that_hides_nothing_is_no_mask():
+    whole = np.ma.array(ONES, mask=np.zeros(3, bool))
+    expected = evaluation.lsw(DATA, EYE, ONES)
+    np.testing.assert_array_equal(evaluation.lsw(DATA, EYE, whole), expected)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_probabilities_are_as_exact_as_their_type(kind):
+    """Rows that sum to one within the rounding of float32 are distributions; others are not."""
+    rows = np.random.default_rng(1).dirichlet(np.ones(7), size=500).astype(kind)
+    sums = rows.sum(axis=1, dtype=np.float64)
+    assert np.abs(sums - 1).max() > 1e-8  # the case is there
+    ratios = importance_ratios(rows, rows, np.zeros(500, int))
+    np.testing.assert_array_equal(ratios, 1.0)
+    target = np.where(np.arange(7) == 0, kind(1.0), kind(0.0))[None]
+    ratio = importance_ratios(target, rows[:1], [0])
+    assert ratio[0] == pytest.approx(float(sums[0]) / float(rows[0, 0]), rel=1e-14)
+
+    stays = np.zeros((7, 7, 7))
+    stays[:, np.arange(7), np.arange(7)] = 1
+    decision = mdp.MarkovDecisionProcess(stays, np.zeros((7, 7)), 0.9, rows[0])
+    assert abs(decision.start.sum() - 1) < 1e-15
+    kept = decision.action_probabilities(rows[:7])
+    np.testing.assert_allclose(kept.sum(axis=1), 1, atol=1e-15)
+    chain = MarkovRewardProcess(rows[:7], np.zeros((7, 7)), 0.9, rows[1])
+    np.testing.assert_allclose(chain.transition.sum(axis=1), 1, atol=1e-15)
+
+    wrong = rows.copy()
+    wrong[3, 0] += kind(0.02)
+    with pytest.raises(ValueError, match="row 3 of target sums to"):
+        importance_ratios(wrong, rows, np.zeros(500, int))
+    with pytest.raises(ValueError, match="rows must sum to one"):  # in double it is an error
+        importance_ratios(rows.astype(float), rows.astype(float), np.zeros(500, int))
+
+
+def test_probabilities_in_double_are_not_touched():
+    rows = np.array([[0.3, 0.7 + 1e-12]])
+    start = process(start=rows[0]).start
+    np.testing.assert_array_equal(start, rows[0])
+
+
+HEALTHY = [1e6, 3198.0, 0.0, 0.0, 0.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ([-1.0, *HEALTHY[1:]], "must not be negative, got -1"),
+        ([NAN, *HEALTHY[1:]], "NaN"),
+        ([INF, *HEALTHY[1:]], "infinite"),
+        ([1e300] * 6, "so small that a step can be computed"),
+    ],
+)
+def test_a_patient_that_cannot_be(state, words):
+    with pytest.raises(ValueError, match=words):
+        HIV().step([state], [0])
+
+
+def test_a_patient_without_virus_stays_without():
+    after, rewards, _ = HIV().step([HEALTHY, [0.0] * 6], [0, 3])
+    assert np.isfinite(after).all()
+    assert np.isfinite(rewards).all()
+    np.testing.assert_array_equal(after[:, 2:5], 0.0)
+
+
+@pytest.mark.parametrize("weighting", [["sum"], {"sum"}, None, 1, "total"])
+def test_an_unknown_weighting(weighting):
+    chain = process()
+    words = r"weighting must be one of \['mean', 'printed', 'sum'\]"
+    with pytest.raises(ValueError, match=words):
+        trajectory_weights([1], weighting)
+    with pytest.raises(ValueError, match=words):
+        exact_saddle_point(chain, chain, weighting=weighting)
+
+
+@pytest.mark.parametrize("alpha", [1e-200, 5e-324, 1e300])
+def test_tolerances_out_of_range(alpha):
+    for call in (
+        lambda: initial_sample_size(alpha, 0.1),
+        lambda: private_law(np.zeros(40), alpha, 0.1, 0.1),
+    ):
+        with pytest.raises(ValueError, match=r"alpha must lie in \[1e-07, 1e\+07\]"):
+            call()
+    assert initial_sample_size(50.0, 0.1) == 1
+    assert 1e17 < initial_sample_size(1e-7, 1e-300) < 2**63
+
+
+@pytest.mark.parametrize(("sums", "epsilon"), [(0.0, 1e300), (1e300, 0.1), (0.0, 5e-324)])
+def test_a_law_that_would_take_for_ever(sums, epsilon):
+    with pytest.raises(ValueError, match="too many to integrate over"):
+        private_law(np.full(40, sums), 0.5, 0.5, epsilon)
+
+
+@pytest.mark.parametrize("number", [2**63, 10**400])
+def test_whole_numbers_without_end(number):
+    with pytest.raises(ValueError, match=r"at most 2\^63 - 1"):
+        Chain(number)
+    with pytest.raises(ValueError, match="must be a floating-point number"):
+        gaussian(sensitivity=10**400)

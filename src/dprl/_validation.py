@@ -11,13 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+LARGEST_WHOLE = 2**63 - 1
 
 
 def real(name: str, value: Any) -> float:
     """A finite real number, not a bool."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")
-    x = float(value)
+    try:
+        x = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a floating-point number, got a larger one") from None
     if not np.isfinite(x):
         raise ValueError(f"{name} must be finite, got {value!r}")
     return x
@@ -61,6 +65,8 @@ def whole(name: str, value: Any, minimum: int = 1) -> int:
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value!r}")
+    if int(value) > LARGEST_WHOLE:
+        raise ValueError(f"{name} must be at most 2^63 - 1, got about 2^{int(value).bit_length()}")
     return int(value)
 
 
@@ -80,14 +86,33 @@ def instance(name: str, value: Any, kind: type) -> None:
         raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
 
 
+class MaskedError(ValueError):
+    """Entries are masked, which numpy would read through their mask."""
+
+
+def unmasked(name: str, values: ArrayLike) -> NDArray[Any]:
+    """An array of any type; masked entries are refused, wherever in a list they stand."""
+    if _has_masked(values):
+        raise MaskedError(f"{name} has masked entries; leave them out or fill them in first")
+    return np.asarray(values)
+
+
+def _has_masked(values: Any) -> bool:
+    if isinstance(values, (list, tuple)):
+        return any(_has_masked(x) for x in values)
+    return isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
+
+
 def finite_array(name: str, values: ArrayLike, ndim: int | None = None) -> FloatArray:
     """A float array without NaN or infinity, of the given number of dimensions."""
     try:
-        raw = np.asarray(values)
+        raw = unmasked(name, values)
         if raw.dtype.kind not in "biufO":  # text and complex numbers are not converted silently
             raise TypeError(f"got {raw.dtype}")
         x = np.asarray(raw, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except MaskedError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of numbers: {error}") from None
     if ndim is not None and x.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {x.shape}")
@@ -108,11 +133,29 @@ def weight_vector(name: str, weights: ArrayLike, n_states: int) -> FloatArray:
     return w
 
 
+def normalised(name: str, values: ArrayLike, probabilities: FloatArray) -> FloatArray:
+    """Probabilities, divided by their sum in the last axis if their own type explains it.
+
+    ``values`` is what the caller gave: numbers of less than double precision cannot sum to
+    one more closely than their rounding, a few units of it or one for each of them. All else
+    is returned as it is, for the caller to check.
+    """
+    kind = unmasked(name, values).dtype
+    if kind.kind != "f" or kind.itemsize >= 8 or probabilities.ndim == 0:
+        return probabilities
+    total = probabilities.sum(axis=-1, keepdims=True)
+    slack = max(4, probabilities.shape[-1]) * float(np.finfo(kind).eps)
+    return np.where(
+        np.abs(total - 1) <= slack, probabilities / np.where(total > 0, total, 1), probabilities
+    )
+
+
 def probability_vector(name: str, values: ArrayLike, n_states: int) -> FloatArray:
     """A distribution over n_states states."""
     p = finite_array(name, values, ndim=1)
     if p.shape != (n_states,):
         raise ValueError(f"{name} must have {n_states} entries, got {p.size}")
+    p = normalised(name, values, p)
     if (p < 0).any() or abs(p.sum() - 1) > 1e-9:
         raise ValueError(f"{name} must be non-negative and sum to one, got sum {p.sum()}")
     return p

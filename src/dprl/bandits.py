@@ -336,7 +336,7 @@ def _setting(
         _unit(f"mean of arms[{i}]", arm.mean)
     horizon, n_runs = check.whole("horizon", horizon), check.whole("n_runs", n_runs)
     check.generator(rng)
-    steps = np.arange(1, horizon + 1) if times is None else np.array(times)
+    steps = np.arange(1, horizon + 1) if times is None else check.unmasked("times", times).copy()
     if steps.ndim != 1 or steps.size == 0 or steps.dtype.kind not in "iu":
         raise ValueError("times must be a non-empty vector of whole numbers")
     if steps[0] < 1 or steps[-1] > horizon or (np.diff(steps) <= 0).any():

@@ -90,6 +90,7 @@ class MarkovRewardProcess:
             raise ValueError(f"transition must be square and not empty, got shape {p.shape}")
         if (p < 0).any():
             raise ValueError("transition must not hold negative probabilities")
+        p = check.normalised("transition", transition, p)
         worst = np.abs(p.sum(axis=1) - 1)
         if worst.max() > 1e-9:
             s = int(worst.argmax())
@@ -103,7 +104,7 @@ class MarkovRewardProcess:
         if terminal is None:
             end = absorbing
         else:
-            end = np.asarray(terminal)
+            end = check.unmasked("terminal", terminal)
             if end.dtype != bool or end.shape != (n,):
                 raise ValueError(f"terminal must be {n} booleans, got {terminal!r}")
             end = end.copy()
@@ -241,6 +242,7 @@ class MarkovDecisionProcess:
             )
         if (p < 0).any():
             raise ValueError("transition must not hold negative probabilities")
+        p = check.normalised("transition", transition, p)
         worst = np.abs(p.sum(axis=-1) - 1)
         if worst.max() > 1e-9:
             state, action = np.unravel_index(int(worst.argmax()), worst.shape)
@@ -286,7 +288,7 @@ class MarkovDecisionProcess:
             If the policy has another shape, names an action that does not
             exist, or its probabilities do not sum to one within 1e-9.
         """
-        given = np.asarray(policy)
+        given = check.unmasked("policy", policy)
         n, k = self.n_states, self.n_actions
         if given.shape == (n,) and given.dtype.kind in "iu":
             if (given < 0).any() or (given >= k).any():
@@ -299,7 +301,7 @@ class MarkovDecisionProcess:
                 f"policy must be {n} integer actions or probabilities of shape {(n, k)}, "
                 f"got {given.dtype} of shape {given.shape}"
             )
-        pi = check.finite_array("policy", given)
+        pi = check.normalised("policy", given, check.finite_array("policy", given))
         if (pi < 0).any() or (np.abs(pi.sum(axis=1) - 1) > 1e-9).any():
             raise ValueError("each row of policy must be non-negative and sum to one")
         return pi
@@ -413,7 +415,7 @@ def policy_iteration(
     """
     check.instance("process", process, MarkovDecisionProcess)
     slack = check.positive("tolerance", tolerance)
-    if np.asarray(policy).ndim != 1:
+    if check.unmasked("policy", policy).ndim != 1:
         raise ValueError("policy iteration starts from one action per state")
     pi = process.action_probabilities(policy).argmax(axis=1)
     states = np.arange(process.n_states)

@@ -193,7 +193,7 @@ class FirstVisitReturns:
 
     def __post_init__(self) -> None:
         returns = check.finite_array("returns", self.returns, ndim=2)
-        visited = np.asarray(self.visited)
+        visited = check.unmasked("visited", self.visited)
         if visited.dtype != bool or visited.shape != returns.shape:
             raise ValueError(
                 f"visited must be booleans of shape {returns.shape}, "
@@ -590,7 +590,7 @@ def _sparse_rows(transition: FloatArray) -> tuple[IntArray, FloatArray]:
 
 def _integers(name: str, values: ArrayLike, ndim: int | None = 1) -> IntArray:
     try:
-        x = np.asarray(values)
+        x = check.unmasked(name, values)
     except ValueError as error:
         raise ValueError(f"{name} must be an array of integers: {error}") from None
     if ndim is not None and x.ndim != ndim:

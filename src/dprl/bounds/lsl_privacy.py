@@ -81,7 +81,7 @@ class Replacement:
     def __post_init__(self) -> None:
         for name, seen in (("returns", "visited"), ("other_returns", "other_visited")):
             values = check.finite_array(name, getattr(self, name))
-            visits = np.asarray(getattr(self, seen))
+            visits = check.unmasked(seen, getattr(self, seen))
             if values.ndim == 0 or visits.dtype != bool or visits.shape != values.shape:
                 raise ValueError(
                     f"{seen} must be booleans, one for each of the {name} {values.shape}, "

@@ -208,6 +208,7 @@ def expected_excess_risk(
     p = check.finite_array("probabilities", probabilities)
     if p.ndim == 0 or p.shape[-1] != n.shape[0]:
         raise ValueError(f"probabilities must have {n.shape[0]} entries, got shape {p.shape}")
+    p = check.normalised("probabilities", probabilities, p)
     if (p < 0).any() or (np.abs(p.sum(axis=-1) - 1) > 1e-9).any():
         raise ValueError("probabilities must be non-negative and sum to one")
     coefficient = lsl_coefficient(phi, rho, lam)

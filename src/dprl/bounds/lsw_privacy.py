@@ -383,7 +383,7 @@ def checked_returns(
 def _touched_norm(other_counts: ArrayLike, touched: ArrayLike, weights: ArrayLike) -> FloatArray:
     """sqrt( sum over touched states of w_s / (|X°_s| + 1)^2 )."""
     counts = check.count_array("other_counts", other_counts)
-    seen = np.asarray(touched)
+    seen = check.unmasked("touched", touched)
     if seen.dtype != bool or seen.shape[-1:] != counts.shape[-1:]:
         raise ValueError(
             f"touched must be booleans, one per state in the last axis ({counts.shape[-1]}), "

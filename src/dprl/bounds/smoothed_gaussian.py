@@ -408,6 +408,7 @@ def lemma_3_3(first: ArrayLike, second: ArrayLike, epsilon: float) -> tuple[Floa
     eps = check.not_negative("epsilon", epsilon)
     if p.ndim == 0 or q.ndim == 0 or p.shape[-1] != q.shape[-1]:
         raise ValueError(f"both must share their last axis, got shapes {p.shape}, {q.shape}")
+    p, q = check.normalised("first", first, p), check.normalised("second", second, q)
     for name, x in (("first", p), ("second", q)):
         if (x < 0).any() or (np.abs(x.sum(axis=-1) - 1) > 1e-9).any():
             raise ValueError(f"{name} must be non-negative and sum to one in the last axis")

@@ -867,7 +867,7 @@ def _tangent_ends(b: float, density: float) -> float:
 
 def _sizes(name: str, values: ArrayLike) -> FloatArray:
     """Integers >= 1 as floats."""
-    raw: np.ndarray[Any, Any] = np.asarray(values)
+    raw: np.ndarray[Any, Any] = check.unmasked(name, values)
     if raw.dtype.kind not in "iu":
         raise TypeError(f"{name} must hold integers, got {values!r}")
     if (raw < 1).any():

@@ -135,7 +135,8 @@ class ChainData:
 
     def __post_init__(self) -> None:
         check.instance("chain", self.chain, TwoPolicyChain)
-        start, stays = np.asarray(self.start), np.asarray(self.stays)
+        start = check.unmasked("start", self.start)
+        stays = check.unmasked("stays", self.stays)
         n = self.chain.n_features
         if start.ndim != 1 or start.size == 0 or stays.shape != (start.size, n):
             raise ValueError(

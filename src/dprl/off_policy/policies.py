@@ -99,8 +99,9 @@ def importance_ratios(target: ArrayLike, behaviour: ArrayLike, actions: ArrayLik
     ----------
     target, behaviour : array_like, shape (T, k)
         pi and pi_b at the states of the T steps, one row for each; rows sum to
-        one within 1e-9. For private evaluation both must be public: known from the design, or
-        estimated from other data.
+        one within 1e-9; those of a type such as float32 within its rounding, and they are then
+        divided by their sum. For private evaluation both must be public: known from the
+        design, or estimated from other data.
     actions : array_like of int, shape (T,)
         The actions taken, in 0 .. k - 1.
 
@@ -131,7 +132,7 @@ def importance_ratios(target: ArrayLike, behaviour: ArrayLike, actions: ArrayLik
         raise ValueError(
             f"target and behaviour must have one shape (T, k), got {pi.shape} and {pi_b.shape}"
         )
-    a = np.asarray(actions)
+    a = check.unmasked("actions", actions)
     if a.dtype.kind not in "iu" or a.shape != pi.shape[:1]:
         raise ValueError(
             f"actions must be {len(pi)} integers, one for each step, "
@@ -166,6 +167,7 @@ def _rows(name: str, probabilities: ArrayLike) -> FloatArray:
     p = check.finite_array(name, probabilities, ndim=2)
     if (p < 0).any():
         raise ValueError(f"{name} must not hold negative probabilities, got {p.min()}")
+    p = check.normalised(name, probabilities, p)
     worst = np.abs(p.sum(axis=1) - 1)
     if worst.size and worst.max() > 1e-9:
         row = int(worst.argmax())

@@ -85,7 +85,7 @@ def exact_saddle_point(
     array([0.69314718])
     """
     _fit(behaviour, target)
-    if weighting not in WEIGHTINGS:
+    if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {sorted(WEIGHTINGS)}, got {weighting!r}")
     live = ~behaviour.terminal
     n = int(live.sum())

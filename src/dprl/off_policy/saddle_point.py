@@ -67,7 +67,7 @@ def trajectory_weights(lengths: ArrayLike, weighting: Weighting) -> FloatArray:
     [0.25, 0.5]
     """
     _known(weighting)
-    length = np.asarray(lengths)
+    length = check.unmasked("lengths", lengths)
     if length.ndim != 1 or length.dtype.kind not in "iu" or (length < 0).any():
         raise ValueError("lengths must be one non-negative integer for each trajectory")
     if weighting == "sum":
@@ -565,13 +565,13 @@ def _steps(
 
 
 def _known(weighting: str) -> None:
-    if weighting not in WEIGHTINGS:
+    if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {sorted(WEIGHTINGS)}, got {weighting!r}")
 
 
 def _samples(name: str, values: Any, ndim: int) -> NDArray[Any]:
     """A finite array of float32 as it is, or of float64."""
-    x = np.asarray(values)
+    x = check.unmasked(name, values)
     if x.dtype != np.float32:
         return check.finite_array(name, values, ndim=ndim)
     if x.ndim != ndim:

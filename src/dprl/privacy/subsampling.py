@@ -706,7 +706,7 @@ def _sizes(n: ArrayLike, m: ArrayLike, k: ArrayLike) -> tuple[FloatArray, FloatA
 
 
 def _whole(name: str, values: ArrayLike) -> FloatArray:
-    raw: NDArray[Any] = np.asarray(values)
+    raw: NDArray[Any] = check.unmasked(name, values)
     if raw.dtype.kind not in "iu":
         raise TypeError(f"{name} must hold integers, got {values!r}")
     if (raw < 1).any():
@@ -722,7 +722,7 @@ def _open_unit(name: str, values: ArrayLike) -> FloatArray:
 
 
 def _at_least_zero(name: str, values: ArrayLike) -> FloatArray:
-    x = np.asarray(values, dtype=np.float64)
+    x = np.asarray(check.unmasked(name, values), dtype=np.float64)
     if np.isnan(x).any() or (x < 0).any():
         raise ValueError(f"{name} must not be negative and not NaN, got {values!r}")
     return x

@@ -290,7 +290,7 @@ def _members(indices: NDArray[np.integer[Any]], n: int) -> BoolArray:
 
 def _checked_indices(indices: ArrayLike, n: int) -> NDArray[np.int32]:
     try:
-        rows = np.asarray(indices)
+        rows = check.unmasked("indices", indices)
     except ValueError as error:
         raise ValueError(f"indices must be one array (m, k): {error}") from None
     if rows.ndim != 2 or rows.size == 0:

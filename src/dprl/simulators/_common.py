@@ -19,7 +19,7 @@ def state_array(states: ArrayLike, dimension: int) -> FloatArray:
 
 def action_array(actions: ArrayLike, episodes: int, n_actions: int) -> IntArray:
     """One action for each episode."""
-    a = np.asarray(actions)
+    a = check.unmasked("actions", actions)
     if a.dtype.kind not in "iu" or a.shape != (episodes,):
         raise ValueError(
             f"actions must be {episodes} integers, one for each state, "

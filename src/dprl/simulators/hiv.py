@@ -238,14 +238,29 @@ class HIV:
         -------
         tuple
             Next states (m, 6), rewards (m,), and (m,) times False: no end.
+
+        Raises
+        ------
+        ValueError
+            If a shape does not fit, an action does not exist, or a state is negative, not
+            finite, or so large that the step is.
         """
         before = state_array(states, 6)
+        if (before < 0).any():
+            raise ValueError(f"states must not be negative, got {before.min()}")
         effects = TREATMENTS[action_array(actions, before.shape[0], self.n_actions)].T
-        coarse, fine = (
-            _flow(before.T, effects, self.days, n) for n in (self.substeps, 2 * self.substeps)
-        )
-        # Richardson's extrapolation, of the logarithms: a number stays positive
-        s = fine * (fine / coarse) ** (1 / 3)
+        with np.errstate(over="ignore", invalid="ignore"):
+            coarse, fine = (
+                _flow(before.T, effects, self.days, n) for n in (self.substeps, 2 * self.substeps)
+            )
+        if not (np.isfinite(coarse).all() and np.isfinite(fine).all()):
+            raise ValueError(
+                f"states must be so small that a step can be computed, got {before.max()}"
+            )
+        # Richardson's extrapolation, of the logarithms: a number stays positive, and nothing
+        # comes of no virus
+        ratio = np.divide(fine, coarse, out=np.ones_like(fine), where=coarse > 0)
+        s = fine * ratio ** (1 / 3)
         v, e = (s if self.reward_at == "after" else before.T)[4:]
         rewards = -self.q * v - self.r1 * effects[0] ** 2 - self.r2 * effects[1] ** 2 + self.s * e
         return s.T.copy(), rewards, np.zeros(before.shape[0], dtype=np.bool_)

@@ -43,6 +43,8 @@ from scipy import optimize
 from dprl import _validation as check
 from dprl._validation import FloatArray
 
+_LEAST = 1e-7  # tolerance: below, no number of records is large enough
+
 
 def initial_sample_size(alpha: float, beta: float) -> int:
     """N(alpha, beta) of (1): no stopping before.
@@ -50,7 +52,7 @@ def initial_sample_size(alpha: float, beta: float) -> int:
     Parameters
     ----------
     alpha : float
-        Tolerance, > 0.
+        Tolerance, at least 1e-7: less would ask for more than 10^15 records.
     beta : float
         Allowed probability of failure, in (0, 1).
 
@@ -59,8 +61,16 @@ def initial_sample_size(alpha: float, beta: float) -> int:
     >>> initial_sample_size(0.1, 0.05), initial_sample_size(0.5, 0.5)
     (1798, 29)
     """
-    a, b = check.positive("alpha", alpha), check.open_unit("beta", beta)
-    return math.ceil(2 / a**2 * (math.log(2 / b) - math.log(-math.expm1(-(a**2) / 2))))
+    a, b = _tolerance(alpha), check.open_unit("beta", beta)
+    size = 2 / a**2 * (math.log(2) - math.log(b) - math.log(-math.expm1(-(a**2) / 2)))
+    return max(1, math.ceil(size))
+
+
+def _tolerance(alpha: float) -> float:
+    a = check.positive("alpha", alpha)
+    if not _LEAST <= a <= 1 / _LEAST:
+        raise ValueError(f"alpha must lie in [{_LEAST:g}, {1 / _LEAST:g}], got {alpha!r}")
+    return a
 
 
 def deviation_failure(alpha: float, start: int) -> float:
@@ -83,7 +93,7 @@ def deviation_failure(alpha: float, start: int) -> float:
     >>> deviation_failure(0.1, 1798) <= 0.05 < deviation_failure(0.1, 1797)
     True
     """
-    a, n = check.positive("alpha", alpha), check.whole("start", start)
+    a, n = _tolerance(alpha), check.whole("start", start)
     return 2 * math.exp(-n * a**2 / 2) / -math.expm1(-(a**2) / 2)
 
 

@@ -28,6 +28,7 @@ from dprl._validation import FloatArray
 from dprl.stopping.rules import _check_reading, _checks
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+_LARGEST_WORK = 2e6  # panels times checks: about a second
 _REACH = 160.0  # tails are cut where the threshold's density has fallen by e^-80
 
 
@@ -76,6 +77,11 @@ def private_law(sums: ArrayLike, alpha: float, beta: float, epsilon: float) -> F
     O(c^2 + c d) time for c checks whose m_n span d units of 1/eps_1: made for the short
     paths of an audit, not for thousands of checks.
 
+    Raises
+    ------
+    ValueError
+        If an input is out of range, or c d is so large that it would take long.
+
     Parameters
     ----------
     sums : array_like, shape (..., n)
@@ -105,7 +111,15 @@ def _one_private_law(margin: FloatArray, eps: float) -> FloatArray:
     low, high = min(0.0, margin.min()) - _REACH / eps, max(0.0, margin.max()) + _REACH / eps
     kinks = np.unique(np.concatenate([[low, 0.0, high], margin]))
     rate = eps * max(0.5, margin.size / 40)  # each check adds eps/4 to the steepest exponent
-    parts = np.maximum(1, np.ceil(np.diff(kinks) * rate)).astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        pieces = np.maximum(1, np.ceil(np.diff(kinks) * rate))
+        if not pieces.sum() * margin.size <= _LARGEST_WORK:
+            raise ValueError(
+                f"{margin.size} checks with sums and thresholds that span "
+                f"{kinks[-1] - kinks[0]:g} at epsilon {eps:g} are too many to integrate over: "
+                "scale the sums down, or take fewer or a smaller epsilon"
+            )
+    parts = pieces.astype(np.int64)
     left = np.repeat(kinks[:-1], parts)
     width = np.repeat(np.diff(kinks) / parts, parts)
     number = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -114,8 +128,10 @@ def _one_private_law(margin: FloatArray, eps: float) -> FloatArray:
     weight = (half[:, None] * _WEIGHTS).ravel() * stats.laplace.pdf(r, scale=2 / eps)
     out = np.empty(margin.size + 1)
     for i, m in enumerate(margin):
-        out[i] = (weight * stats.laplace.cdf(r - m, scale=4 / eps)).sum()  # (3)
-        weight = weight * stats.laplace.sf(r - m, scale=4 / eps)
+        gap = (r - m) * (eps / 4)
+        tail = np.exp(-np.abs(gap)) / 2  # of the standard Laplace law, on the near side
+        out[i] = (weight * np.where(gap < 0, tail, 1 - tail)).sum()  # (3)
+        weight = weight * np.where(gap < 0, 1 - tail, tail)
     out[-1] = weight.sum()
     return out
 

@@ -200,7 +200,7 @@ def subset_sums(atoms: ArrayLike, signs: ArrayLike) -> IntArray:
     >>> subset_sums([0, 1, 0, -1], [1, -1, 1, 1]).tolist()
     [1, 1, 2, 2]
     """
-    a, s = np.asarray(atoms), _signs(signs)
+    a, s = check.unmasked("atoms", atoms), _signs(signs)
     if a.ndim not in (1, 2) or a.size == 0 or a.dtype.kind not in "iu":
         raise ValueError("atoms must be whole numbers of shape (n,) or (runs, n), n >= 1")
     if a.shape[-1] != s.shape[-1] or (a.ndim == s.ndim == 2 and len(a) != len(s)):
@@ -323,7 +323,7 @@ def _child_slots(
 
 
 def _zeros_and_ones(name: str, values: ArrayLike) -> IntArray:
-    raw = np.asarray(values)
+    raw = check.unmasked(name, values)
     v = raw if raw.dtype.kind == "b" else check.finite_array(name, values)
     if v.dtype.kind != "b" and not ((v == 0) | (v == 1)).all():
         raise ValueError(f"{name} must hold only 0 and 1")
