@@ -59,15 +59,21 @@ def discount(value: Any) -> float:
     return x
 
 
-def whole(name: str, value: Any, minimum: int = 1) -> int:
-    """An integer >= minimum, not a bool and not a float."""
+def whole(name: str, value: Any, minimum: int = 1, *, maximum: int | None = LARGEST_WHOLE) -> int:
+    """An integer from minimum to maximum (None: no end), not a bool and not a float."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value!r}")
-    if int(value) > LARGEST_WHOLE:
-        raise ValueError(f"{name} must be at most 2^63 - 1, got about 2^{int(value).bit_length()}")
+    if maximum is not None and int(value) > maximum:
+        largest = "2^63 - 1" if maximum == LARGEST_WHOLE else maximum
+        raise ValueError(f"{name} must be at most {largest}, got about 2^{int(value).bit_length()}")
     return int(value)
+
+
+def seed(value: Any) -> int:
+    """What numpy makes a generator from: an integer >= 0 of any size."""
+    return whole("seed", value, minimum=0, maximum=None)
 
 
 def generator(rng: Any) -> np.random.Generator:

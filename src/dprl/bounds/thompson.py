@@ -243,7 +243,7 @@ def young_optimal_arm_tail(best: float, threshold: float, start: int = 0) -> flo
     mu, y = _two_means(threshold, best, names=("threshold", "best"))[::-1]
     if y == 0:
         raise ValueError("threshold must be positive")
-    j = check.whole("start", start, minimum=0)
+    j = check.whole("start", start, minimum=0, maximum=None)
     log_r = np.log(mu / y) + np.log1p(-y) - np.log1p(-mu)
     a = np.exp(y * log_r) * mu / (mu - y)
     d_y = float(bernoulli_kl(y, mu))

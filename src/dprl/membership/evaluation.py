@@ -152,7 +152,7 @@ class Design:
 
     def __post_init__(self) -> None:
         check.whole("bag_size", self.bag_size)
-        check.whole("seed", self.seed, 0)
+        check.seed(self.seed)
         check.open_unit("validation_share", self.validation_share)
         check.instance("tcn", self.tcn, TCNSettings)
         if self.resnet is not None:
@@ -274,7 +274,7 @@ def draws(oracles: int, several: bool, seed: int) -> list[Draw]:
     (24, 6)
     """
     count = check.whole("oracles", oracles, 4)
-    rng = np.random.default_rng(check.whole("seed", seed, 0))
+    rng = np.random.default_rng(check.seed(seed))
     meeting = _matches(count, rng)
     found = []
     for number, match in enumerate(meeting):

@@ -147,7 +147,7 @@ class LeakDesign:
                 f"an oracle of this study has {available} trajectories; a pool of {2 * self.size} "
                 f"and {self.fresh} fresh ones are too many"
             )
-        check.whole("seed", self.seed, 0)
+        check.seed(self.seed)
 
     @property
     def name(self) -> str:

@@ -129,7 +129,7 @@ class Cell:
         environments.environment(self.environment)
         check.whole("oracles", self.oracles, 4)
         check.whole("trajectories", self.trajectories, 2)
-        check.whole("seed", self.seed, 0)
+        check.seed(self.seed)
         for name in ("t_max", "ddpg_steps", "bcq_updates", "evaluate_every", "evaluation_episodes"):
             check.whole(name, getattr(self, name))
         check.instance("ddpg", self.ddpg, DDPGSettings)

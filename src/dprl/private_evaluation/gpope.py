@@ -518,7 +518,7 @@ def _plan(
         raise ValueError(f"at must be increasing iterations in 1 .. {number}, got {wanted}")
     if precision not in ("double", "single"):
         raise ValueError(f"precision must be 'double' or 'single', got {precision!r}")
-    check.whole("seed", seed, minimum=0)
+    check.seed(seed)
     check.whole("trials", trials)
     first = _first(statistics)
     n = first.n_features

@@ -206,7 +206,7 @@ def train_many(
     truth = [_labels(one, n) for one in labels]
     starts, batches = [], []
     for seed, labels_of in zip(seeds, truth, strict=True):
-        weights, order = np.random.default_rng(check.whole("seed", seed, 0)).spawn(2)
+        weights, order = np.random.default_rng(check.seed(seed)).spawn(2)
         starts.append(_init(weights, channels, settings))
         batches.append(_batches(labels_of, settings, order))
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])  # of dropout
