@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dprl.companion import mutation
+from dprl.companion import mutation, records
 
 PAGE = "1-chapter/page"
 MATHS = '''
@@ -148,7 +148,9 @@ def test_nothing_is_left_behind(repository, outcome):
     assert list((repository / "_build/mutation/runs").iterdir()) == []
 
 
-def test_table_names_survivors_and_asks_for_their_reasons(repository, outcome, monkeypatch):
+def test_table_names_survivors_and_asks_for_their_reasons(
+    repository, outcome, monkeypatch, tmp_path
+):
     monkeypatch.setattr(mutation, "BOUNDS", "tiny.bounds")
     kinds = {
         "tiny.bounds.pinned": "exact",
@@ -164,13 +166,26 @@ def test_table_names_survivors_and_asks_for_their_reasons(repository, outcome, m
         "pinned does not survive: take its reason away",
     ]
     rows = frame.set_index(["function", "mutation"])
-    assert rows.loc[("loose", "x 0.5"), "why"] == "it is far above"
+    assert rows.loc[("loose", "x 0.5"), "why"] == "survives: it is far above"
     assert rows.loc[("too_low", "x 0.5"), "why"] == "still a bound"
-    assert rows.loc[("never_called", "x 0.5"), "why"] == "no page calls it"
+    assert rows.loc[("never_called", "x 0.5"), "why"] == "survives: no page calls it"
     assert not rows.loc[("thesis:5", "all"), "noticed"]
     assert frame["noticed"].dtype == bool
     assert not frame.duplicated(["function", "mutation", "page"]).any()
-    assert mutation.counts(frame, kinds) == {"functions": (2, 4), "claims": (4, 5)}
+    assert mutation.counts(frame) == {"functions": (2, 4), "claims": (4, 5)}
+    path = records.keep(
+        "mutation",
+        frame,
+        profile="paper",
+        command="a command",
+        seed=None,
+        parameters={"goal": 0.95},
+        keys=["function", "mutation", "page"],
+        folder=tmp_path,
+    )
+    kept = mutation.survivors(records.read(path).frame)
+    assert kept["function"].tolist() == ["loose", "never_called", "thesis:5"]
+    assert kept["why"].tolist() == ["it is far above", "no page calls it", ""]
 
 
 def test_a_page_that_fails_unchanged_is_an_error(repository, monkeypatch):

@@ -83,6 +83,7 @@ GOAL = 0.95
 _VERSION = 1
 _FACTOR = re.compile(r"x ([0-9.]+)")
 _MISSED_PAGE = "no page calls it"
+_SURVIVES = "survives: "
 
 
 class MutationError(ValueError):
@@ -1117,7 +1118,7 @@ def table(
         Survivors without a reason, and reasons without a survivor.
     """
     rows: list[dict[str, object]] = []
-    survivors: set[str] = set()
+    alive: set[str] = set()
     short = {name: name.removeprefix(f"{BOUNDS}.") for name in functions}
     for name, kind in functions.items():
         of_pages = {
@@ -1125,16 +1126,20 @@ def table(
             for page, entry in kept.items()
         }
         of_pages = {page: notices for page, notices in of_pages.items() if notices}
-        good = any(satisfied(kind, notices) for notices in of_pages.values())
+        union: dict[str, str] = {}
+        for notices in of_pages.values():
+            union |= {mutation: notice for mutation, notice in notices.items() if notice}
+        good = satisfied(kind, union)
         if not good:
-            survivors.add(short[name])
+            alive.add(short[name])
         reason = notes.survivors.get(short[name], "")
         for page, notices in of_pages.items():
             for mutation, notice in notices.items():
-                why = notice or (reason if not good else _harmless(kind, mutation))
+                why = notice or (_harmless(kind, mutation) if good else _SURVIVES + reason)
                 rows.append(_row(short[name], mutation, page, bool(notice), why))
         if not of_pages:
-            rows.append(_row(short[name], "x 0.5", "", False, reason or _MISSED_PAGE))
+            why = _SURVIVES + (reason or _MISSED_PAGE)
+            rows.append(_row(short[name], "x 0.5", "none", False, why))
     for claim in claims.load(root / "book" / "claims.yml").values():
         found = [r for r in kept[claim.page]["results"] if claim.id in r["moved"]]
         if found:
@@ -1144,12 +1149,12 @@ def table(
         elif claim.expected == "not checkable":
             rows.append(_row(claim.id, "none", claim.page, False, "nothing is computed"))
         else:
-            survivors.add(claim.id)
-            why = notes.survivors.get(claim.id, "")
+            alive.add(claim.id)
+            why = _SURVIVES + notes.survivors.get(claim.id, "")
             rows.append(_row(claim.id, "all", claim.page, False, why))
-    problems = [f"{n} survives, without a reason" for n in sorted(survivors - {*notes.survivors})]
+    problems = [f"{n} survives, without a reason" for n in sorted(alive - {*notes.survivors})]
     problems += [f"{n} does not survive: take its reason away" for n in notes.survivors]
-    problems = [p for p in problems if p.split(" does not")[0] not in survivors]
+    problems = [p for p in problems if p.split(" does not")[0] not in alive]
     return pd.DataFrame(rows), problems
 
 
@@ -1160,7 +1165,7 @@ def _harmless(kind: str, mutation: str) -> str:
     if kind == "lower bound" and down:
         return "still a bound"
     if mutation in REQUIRED:
-        return "the other direction is noticed"
+        return "noticed in the other direction, or on another page"
     return "too small a change"
 
 
@@ -1168,38 +1173,46 @@ def _row(name: str, mutation: str, page: str, noticed: bool, why: str) -> dict[s
     return {"function": name, "mutation": mutation, "page": page, "noticed": noticed, "why": why}
 
 
-def counts(frame: pd.DataFrame, functions: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+def survivors(frame: pd.DataFrame) -> pd.DataFrame:
+    """The functions and claims of a record that survive, with the reasons.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        See :func:`table`.
+
+    Returns
+    -------
+    DataFrame
+        ``function`` and ``why``, one row each.
+    """
+    left = frame[frame["why"].str.startswith(_SURVIVES.strip())][["function", "why"]]
+    left = left.assign(why=left["why"].str.removeprefix(_SURVIVES.strip()).str.strip())
+    return left.drop_duplicates().reset_index(drop=True)
+
+
+def counts(frame: pd.DataFrame) -> dict[str, tuple[int, int]]:
     """How many functions and claims are noticed, of how many.
 
     Parameters
     ----------
     frame : DataFrame
         See :func:`table`.
-    functions : mapping of str to str
-        Public functions of the bounds with their kinds.
 
     Returns
     -------
     dict
-        ``functions`` and ``claims``: noticed, all.
+        ``functions`` and ``claims``: noticed, all. Claims that cannot be checked do not count.
     """
-    seen = frame[frame["noticed"]]
-    good = 0
-    for name, kind in functions.items():
-        rows = frame[frame["function"] == name.removeprefix(f"{BOUNDS}.")]
-        good += any(
-            satisfied(
-                kind,
-                {m: "x" if n else "" for m, n in zip(g["mutation"], g["noticed"], strict=True)},
-            )
-            for _, g in rows.groupby("page")
-        )
-    of_claims = frame["function"].str.contains(":")
-    names = set(frame.loc[of_claims & (frame["mutation"] != "none"), "function"])
-    return {
-        "functions": (good, len(functions)),
-        "claims": (len(names & set(seen["function"])), len(names)),
-    }
+    names = set(frame.loc[frame["mutation"] != "none", "function"])
+    left = set(survivors(frame)["function"])
+    found = {}
+    for what, of in (
+        ("functions", {n for n in names if ":" not in n}),
+        ("claims", {n for n in names if ":" in n}),
+    ):
+        found[what] = (len(of - left), len(of))
+    return found
 
 
 def run_all(
@@ -1263,7 +1276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"{failed} pages failed: nothing is recorded")
         return 1
     frame, problems = table(root, {p: k for p, k in kept.items() if k}, functions, notes)
-    numbers_of = counts(frame, functions)
+    numbers_of = counts(frame)
     for name, (good, total) in numbers_of.items():
         _say(f"{name}: {good} of {total} noticed ({good / total:.1%})")
     for problem in problems:
