@@ -1,7 +1,7 @@
 """The task graph of the book, for doit: pages, then the scorecard, then the site.
 
 ``make book`` runs it. Whether a task runs is decided by contents
-(:mod:`dprl.companion.freshness`); doit orders the tasks and runs pages side by side, and its
+(:mod:`companion.freshness`); doit orders the tasks and runs pages side by side, and its
 own data base decides nothing. ``doit profile=paper`` chooses the sizes of the papers.
 """
 
@@ -19,8 +19,8 @@ from doit import get_var
 from doit.exceptions import TaskFailed
 from doit.reporter import ZeroReporter
 
-from dprl.companion import freshness, site
-from dprl.companion.execution import PROFILES, available_cores
+from companion import freshness, site
+from companion.execution import PROFILES, available_cores
 
 ROOT = Path(__file__).resolve().parent
 PROFILE = get_var("profile", "quick")
@@ -124,7 +124,7 @@ def execute(page: str) -> TaskFailed | None:
     """Run one page in a process of its own."""
     progress.say(f"      {page}: {progress.reasons[page]}")
     started = time.monotonic()
-    command = [sys.executable, "-m", "dprl.companion.execution", page, "--profile", PROFILE]
+    command = [sys.executable, "-m", "companion.execution", page, "--profile", PROFILE]
     result = subprocess.run(
         [*command, "--workers", str(WORKERS)],
         cwd=ROOT,
@@ -167,7 +167,7 @@ def scorecard_inputs() -> dict[str, str | None]:
         "book/nb/**/*.claims.json",
         "book/nb/**/*.ipynb",
         "notebooks/**/*.md",
-        "src/dprl/companion/*.py",
+        "src/companion/*.py",
     )
     paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
     names = [path.relative_to(ROOT).as_posix() for path in paths if ".staging" not in path.parts]
@@ -189,7 +189,7 @@ def scorecard_is_up_to_date() -> bool:
 def write_scorecard() -> TaskFailed | None:
     """Run the generator."""
     result = subprocess.run(
-        [sys.executable, "-m", "dprl.companion.scorecard"],
+        [sys.executable, "-m", "companion.scorecard"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -35,7 +35,7 @@ import numpy as np
 import pandas as pd
 from turns import Turns, Worker, blocks_together
 
-from dprl.companion import records
+from companion import records
 
 AGENTS = 8
 ENVIRONMENTS = 32
@@ -80,7 +80,7 @@ class Row:
 
 def steps(given: dict[str, Any]) -> None:
     """Steps of many environments with random actions."""
-    from dprl.membership import environments
+    from dprl.agents import environments
 
     rng, name, n = np.random.default_rng(0), given["environment"], given["count"]
     parallel = environments.ParallelEnvironments(name, n, t_max=1_000)
@@ -114,7 +114,7 @@ def gymnasium_steps(given: dict[str, Any]) -> None:
 
 def ddpg(given: dict[str, Any]) -> None:
     """A training of a population: environment steps, each with an update for every agent."""
-    from dprl.membership import ddpg
+    from dprl.agents import ddpg
 
     warm_up = given["warm_up"] // given["chunk"]
     turns, agents = Turns(given["seconds"], skip=warm_up + 3), given["agents"]
@@ -133,7 +133,7 @@ def ddpg(given: dict[str, Any]) -> None:
 
 
 def _ddpg_settings(given: dict[str, Any]) -> Any:
-    from dprl.membership.ddpg import DDPGSettings
+    from dprl.agents.ddpg import DDPGSettings
 
     return DDPGSettings(
         hidden=tuple(given["hidden"]),
@@ -150,8 +150,8 @@ def _ddpg_settings(given: dict[str, Any]) -> Any:
 
 def bcq(given: dict[str, Any]) -> None:
     """A training of a population from data."""
-    from dprl.membership import bcq
-    from dprl.membership.episodes import Transitions
+    from dprl.agents import bcq
+    from dprl.agents.episodes import Transitions
 
     rng, n = np.random.default_rng(0), 5_000
     d_s, d_a, agents = given["observation_size"], given["action_size"], given["agents"]

@@ -32,9 +32,10 @@ import pandas as pd
 from scipy import stats
 from turns import Worker
 
-from dprl.companion import records
-from dprl.membership import bcq, ddpg, environments, oracles
-from dprl.membership.episodes import Episodes
+from companion import records
+from dprl.agents import bcq, ddpg, environments
+from dprl.agents.episodes import Episodes
+from experiments.chapter_5 import oracles
 
 ENVIRONMENT = "Hopper-v5"
 T_MAX = 100

@@ -11,7 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from dprl.companion import site
+from companion import site
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -158,7 +158,7 @@ def test_every_public_module_is_on_an_api_page():
         for path in (ROOT / "src" / "dprl").rglob("*.py")
     }
     public = {name for name in modules if not any(p.startswith("_") for p in name.split("."))}
-    internals = {"dprl", "dprl.companion"} | {
-        f"dprl.companion.{name}" for name in ("reads", "scorecard", "site")
+    internals = {"dprl", "companion"} | {
+        f"companion.{name}" for name in ("reads", "scorecard", "site")
     }
     assert public - internals == documented

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from dprl.companion import site
+from companion import site
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / site.SITE

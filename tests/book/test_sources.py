@@ -11,7 +11,7 @@ import nbformat
 import pytest
 import yaml
 
-from dprl.companion import claims
+from companion import claims
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))

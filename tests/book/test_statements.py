@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dprl.companion import claims, site
+from companion import claims, site
 
 ROOT = Path(__file__).resolve().parents[2]
 LEDGER = claims.load(ROOT / "book" / "claims.yml", ROOT)

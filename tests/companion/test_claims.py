@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprl.companion import claims
-from dprl.companion.claims import ClaimError, ClaimMismatch
+from companion import claims
+from companion.claims import ClaimError, ClaimMismatch
 
 PAGE = "3-policy-evaluation/dp-lsw"
 
@@ -183,7 +183,7 @@ def test_badge_escapes_what_a_page_hands_over(page):
 def test_every_badge_of_a_cell_shows_itself_exactly_once(page):
     pytest.importorskip("IPython")
     cell = (
-        "from dprl.companion import claims\n"
+        "from companion import claims\n"
         "first = claims.check('thesis:a', printed=True, n=1)\n"
         "claims.check('thesis:d', reproduced=True, n=2)"  # also the cell's value
     )

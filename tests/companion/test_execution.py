@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dprl.companion import execution, freshness
+from companion import execution, freshness
 
 PAGE = "3-chapter/page"
 HEADER = """\
@@ -97,7 +97,7 @@ def write(root: Path, body: str) -> None:
 
 
 def command(*options: str) -> list[str]:
-    return [sys.executable, "-m", "dprl.companion.execution", PAGE, "--workers", "1", *options]
+    return [sys.executable, "-m", "companion.execution", PAGE, "--workers", "1", *options]
 
 
 def execute(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -171,7 +171,7 @@ def test_every_kind_of_change_is_named(root):
     assert why(root) is None
 
     changes = {
-        "src/dprl/mdp.py": "src/dprl changed (mdp.py)",
+        "src/dprl/mdp.py": "src changed (dprl/mdp.py)",
         "data/published/table.csv": "data/published changed (table.csv)",
         "data/results/paper/other.csv": "data/results/paper/other.csv changed",
         "requirements.lock": "requirements.lock changed",
@@ -192,7 +192,7 @@ def test_every_kind_of_change_is_named(root):
     for name in ("src/dprl/mdp.py", "src/dprl/privacy/gaussian.py"):
         (root / name).write_text("z = 1\n")
     assert why(root, seed=3) == (
-        "src/dprl changed (mdp.py, privacy/gaussian.py); seed default -> 3"
+        "src changed (dprl/mdp.py, dprl/privacy/gaussian.py); seed default -> 3"
     )
     (root / "book/nb" / f"{PAGE}.ipynb").unlink()
     assert why(root).endswith(f"output book/nb/{PAGE}.ipynb missing")
@@ -320,7 +320,7 @@ def stops_after(moves: int) -> list[str]:
     """Command that runs the page and kills itself when so many files have been published."""
     code = f"""
 import os, signal
-from dprl.companion import execution
+from companion import execution
 move, moves = execution._move_whole, []
 def counting(source, destination):
     if len(moves) == {moves}:
@@ -380,7 +380,7 @@ def stops_at(event: int) -> list[str]:
     code = f"""
 import functools, os, signal, sys
 import papermill
-from dprl.companion import execution
+from companion import execution
 papermill.execute_notebook = functools.partial(papermill.execute_notebook, autosave_cell_every=0)
 kinds = {{"open", "os.mkdir", "os.rename", "os.remove", "os.scandir", "os.listdir"}}
 root, count, over = os.getcwd() + os.sep, 0, False

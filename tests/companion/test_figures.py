@@ -23,9 +23,9 @@ mpl.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_rgb
 
-from dprl.companion import card, figures, records
-from dprl.companion._numbers import significant, tidy
-from dprl.companion.figures import FigureError
+from companion import card, figures, records
+from companion._numbers import significant, tidy
+from companion.figures import FigureError
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ SCRIPT = """
 import sys, hashlib
 import matplotlib; matplotlib.use("agg")
 import numpy as np
-from dprl.companion import figures
+from companion import figures
 figures.use_style()
 fig, ax = figures.panels()
 x = np.array([1.0, 10.0])
@@ -331,7 +331,7 @@ print(json.dumps([[o.data, o.metadata] for o in out.outputs]))
 
 
 CELL = """
-from dprl.companion import figures
+from companion import figures
 figures.use_style()
 fig, ax = figures.panels()
 ax.plot([1, 2])

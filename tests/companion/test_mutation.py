@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dprl.companion import mutation, records
+from companion import mutation, records
 
 PAGE = "1-chapter/page"
 MATHS = '''
@@ -37,7 +37,7 @@ class Law:
 OTHER = "def error():\n    return 2.0\n\ndef unused():\n    return 1.0\n"
 CELLS = [
     ":tags: [parameters]\n\nprofile = 'quick'\nseed = 1",
-    "from dprl.companion import claims\nfrom tiny import bounds, other",
+    "from companion import claims\nfrom tiny import bounds, other",
     "from tiny.bounds import loose",
     "assert abs(bounds.Law().mass - 1) < 1e-9",
     'claims.check("thesis:1", printed=abs(bounds.pinned() - 3) < 0.3, n=bounds.pinned())',

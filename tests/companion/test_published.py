@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dprl.companion import published
+from companion import published
 from dprl.membership.metrics import ConfusionCounts
 
 LENGTHS = {"Hopper-v2": [10, 50, 100, 200, 500], "HalfCheetah-v2": [10, 30, 50, 100, 200]}

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from dprl.companion import records
-from dprl.companion._files import sha256, source_hash, write_atomic
-from dprl.companion.records import RecordError
+from companion import records
+from companion._files import sha256, source_hash, write_atomic
+from companion.records import RecordError
 
 
 @pytest.fixture
@@ -376,7 +376,7 @@ def test_text_is_written_as_it_is_and_only_when_it_changed(tmp_path, text):
 def keep(root, frame=None, name="table-5-2", **changes):
     arguments = {
         "profile": "laptop",
-        "command": "python -m dprl.membership --profile laptop",
+        "command": "python -m experiments.chapter_5 --profile laptop",
         "seed": 7,
         "parameters": {"cells": ["Hopper-v5-50"]},
         "folder": root / "data" / "results",
@@ -391,7 +391,7 @@ def test_a_table_of_a_command_is_kept_and_found_by_its_profile(stage, tmp_path, 
     frame, provenance = records.load("table-5-2", profile=profile)
     assert_frame_equal(frame, table(), check_dtype=False)
     assert (provenance["page"], provenance["device"]) == (None, "cpu")
-    assert provenance["command"] == "python -m dprl.membership --profile laptop"
+    assert provenance["command"] == "python -m experiments.chapter_5 --profile laptop"
     assert {"joblib", "numpy", "source_sha256", "cores"} <= provenance.keys()
     assert records.locate("table-5-2", "quick") is None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dprl.companion import freshness, site
+from companion import freshness, site
 
 TOC = """\
 format: jb-book

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import SeedSequence
 
-from dprl.companion import sweeps
-from dprl.companion.sweeps import SweepError
+from companion import sweeps
+from companion.sweeps import SweepError
 
 # pytest imports this file under a name that worker processes cannot import
 register_pickle_by_value(sys.modules[__name__])
@@ -111,7 +111,7 @@ SCRIPT = textwrap.dedent(
     """
     import os, sys
     import numpy as np
-    from dprl.companion import sweeps
+    from companion import sweeps
     SHIFT = 2.0
     def shifted(x):
         return x + SHIFT
@@ -219,7 +219,7 @@ KILLED = textwrap.dedent(
     """
     import os, sys, time
     from pathlib import Path
-    from dprl.companion import sweeps
+    from companion import sweeps
     def trial(task, seed):
         with open("calls.txt", "a") as file:
             file.write(f"{task['i']}\\n")

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from dprl.companion import _code, records, verification
-from dprl.companion.execution import PageError, Run, execute_page
-from dprl.companion.verification import Tolerance
+from companion import _code, records, verification
+from companion.execution import PageError, Run, execute_page
+from companion.verification import Tolerance
 
 PAGE = "3-chapter/page"
 TABLE = pd.DataFrame({"algorithm": ["LSW", "LSL"], "runs": [20, 20], "rmse": [0.5, 1.0 / 3.0]})
@@ -282,7 +282,7 @@ seed = 3
 ```{code-cell} ipython3
 import numpy as np
 import pandas as pd
-from dprl.companion import records, sweeps
+from companion import records, sweeps
 sizes = [1, 2, 3]
 def trial(task, child):
     return [task | {"x": float(np.random.default_rng(child).random())}]
@@ -384,7 +384,7 @@ def test_modules_are_found_through_packages(tmp_path):
         path = tmp_path / "pkg" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    package = _code.Package(tmp_path / "pkg")
+    package = _code.Package(tmp_path)
 
     def used(code):
         return [name.removeprefix("pkg.") for name in package.used(ast.parse(code))]
@@ -401,4 +401,4 @@ def test_modules_are_found_through_packages(tmp_path):
     ]
     before = package.digest("pkg.base")
     (tmp_path / "pkg/base.py").write_text("def f(): return 2")
-    assert _code.Package(tmp_path / "pkg").digest("pkg.base") != before
+    assert _code.Package(tmp_path).digest("pkg.base") != before

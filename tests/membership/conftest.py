@@ -10,12 +10,12 @@ from importlib.metadata import version
 import jax
 import pytest
 
+from dprl.agents.bcq import BCQSettings
+from dprl.agents.ddpg import DDPGSettings
 from dprl.membership.attacks.tcn import TCNSettings
-from dprl.membership.bcq import BCQSettings
-from dprl.membership.ddpg import DDPGSettings
-from dprl.membership.evaluation import Design
-from dprl.membership.leaks import LeakDesign
-from dprl.membership.study import Cell, run
+from experiments.chapter_5.evaluation import Design
+from experiments.chapter_5.leaks import LeakDesign
+from experiments.chapter_5.study import Cell, run
 
 # A program here runs for milliseconds and is compiled for seconds: a third of them so. The flag
 # is of this version; one that a compiler does not know would end the process.

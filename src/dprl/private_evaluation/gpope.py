@@ -22,7 +22,7 @@ is one setting, run once, with noise of its own.
 sizes, sigmas) and a block of trials step together, in one compiled loop. The settings of a trial
 share draws *and noise*: these cost most, and common random numbers make settings comparable. Who
 sees two settings of a trial subtracts their noisy gradients, and the noise is gone: no
-composition theorem applies (:func:`dprl.private_evaluation.gpope_experiment.without_the_noise`).
+composition theorem applies (:func:`experiments.chapter_6.without_the_noise`).
 
 Needs JAX: ``pip install dprl[off-policy]``.
 """

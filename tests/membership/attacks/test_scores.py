@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprl.membership import bcq
+from dprl.agents import bcq
+from dprl.agents.episodes import Episodes
 from dprl.membership.attacks import scores
-from dprl.membership.episodes import Episodes
 
 KEY = jax.random.key(3)
 

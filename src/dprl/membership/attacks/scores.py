@@ -36,9 +36,9 @@ from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
-from dprl.membership import bcq
-from dprl.membership.bcq import BCQPopulation
-from dprl.membership.episodes import Episodes
+from dprl.agents import bcq
+from dprl.agents.bcq import BCQPopulation
+from dprl.agents.episodes import Episodes
 
 Statistic = Literal["mean", "nearest"]
 
@@ -278,7 +278,7 @@ def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) ->
     """White-box score: minus the reconstruction error of the model's generative part.
 
     BCQ's VAE is trained to give back the actions of the data. Its error on a trajectory is
-    :func:`dprl.membership.bcq.vae_reconstruction_error`, averaged over the steps.
+    :func:`dprl.agents.bcq.vae_reconstruction_error`, averaged over the steps.
 
     Parameters
     ----------

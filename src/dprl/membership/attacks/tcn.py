@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dprl import _validation as check
-from dprl.membership.networks import fast_key
+from dprl.agents.networks import fast_key
 
 Array: TypeAlias = jax.Array
 Parameters: TypeAlias = dict[str, Any]
@@ -171,7 +171,7 @@ def draw_kept(
     Parameters
     ----------
     key : jax key
-        Not under ``vmap``: see :func:`dprl.membership.networks.fast_key`.
+        Not under ``vmap``: see :func:`dprl.agents.networks.fast_key`.
     pairs : int
     settings : TCNSettings
     leading : tuple of int

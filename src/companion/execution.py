@@ -1,0 +1,629 @@
+"""Execute one page of the book, all or nothing.
+
+``python -m companion.execution 3-policy-evaluation/dp-lsw --profile quick``
+
+The page runs in a kernel of its own, with the repository's root as its working directory,
+and writes into a *staging folder* (``DPRL_STAGE``) below ``book/nb/.staging``. Only when
+every cell has succeeded, and none has written to stderr, are its products published, each
+file whole, in this order:
+
+1. ``$DPRL_STAGE/results/*`` to ``data/results/<profile>/``;
+2. ``$DPRL_STAGE/claims.json`` to ``book/nb/<page>.claims.json``;
+3. the cleaned notebook to ``book/nb/<page>.ipynb``;
+4. the stamp to ``book/nb/<page>.stamp.json``.
+
+Until the stamp is there the old one disagrees with the files, so a run killed between two
+steps is repeated (:mod:`companion.freshness`). A run that fails, or is killed before
+step 1, leaves the last good version untouched.
+
+A page finds in its environment:
+
+================  ===================================================================
+``DPRL_PAGE``     its name
+``DPRL_PROFILE``  ``quick`` or ``paper``
+``DPRL_STAGE``    its staging folder, absolute
+``DPRL_WORKERS``  how many worker processes a sweep may use
+``DPRL_TTY``      the terminal, for progress bars; unset where there is none
+================  ===================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from companion import claims, freshness
+from companion._files import PROFILES
+from companion.reads import read_log
+
+REQUIRED_PARAMETERS = ("profile", "seed")
+
+_QUICK_CELL_SECONDS = 3600  # a quick cell that takes longer hangs, on a slow machine too
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_PAGE_NAME = re.compile(r"[\w-]+(/[\w-]+)*")
+
+# The first two silence what ipykernel says about itself; the last notes what the page opens.
+_KERNEL_CONFIG = """\
+c.IPKernelApp.log_level = 40
+c.HistoryManager.enabled = False
+c.InteractiveShellApp.extensions = ["companion.reads"]
+"""
+
+
+class PageError(Exception):
+    """A page cannot be executed, or failed; the message is for the reader's terminal."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to execute, and where.
+
+    Parameters
+    ----------
+    root : Path
+        The repository, absolute.
+    page : str
+        Page name: the source is ``notebooks/<page>.md``.
+    profile : str
+        ``quick`` or ``paper``.
+    parameters : mapping, optional
+        Further parameters of the page, such as ``seed``.
+    workers : int, optional
+        Worker processes a sweep of the page may use.
+    results_dir : Path, optional
+        If given, results go there and nothing else is published: a recomputation beside
+        the book. Default: everything is published.
+    edit : callable, optional
+        Changes the page (a notebook, in place) before it is executed; such a page is not
+        published, so it needs a `results_dir`.
+    """
+
+    root: Path
+    page: str
+    profile: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 1
+    results_dir: Path | None = None
+    edit: Callable[[Any], object] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises
+        ------
+        PageError
+            If the profile is unknown, the page's name is not one, or has no source, or if an
+            edited page would be published.
+        """
+        if self.edit is not None and self.results_dir is None:
+            raise PageError(f"page {self.page}: an edited page is not published")
+        if self.profile not in PROFILES:
+            raise PageError(f"profile must be one of {', '.join(PROFILES)}; got {self.profile!r}")
+        if self.workers < 1:
+            raise PageError(f"workers must be at least 1; got {self.workers}")
+        if not _PAGE_NAME.fullmatch(self.page):
+            raise PageError(f"not a page name: {self.page!r} (expected chapter/page)")
+        if not self.source.is_file():
+            raise PageError(f"no such page: {self.source.relative_to(self.root)} does not exist")
+
+    @property
+    def source(self) -> Path:
+        """Source of the page."""
+        return freshness.source_path(self.root, self.page)
+
+    @property
+    def stage(self) -> Path:
+        """Staging folder of this page and this process."""
+        return _staging_folder(self.root) / f"{self.page.replace('/', '__')}-{os.getpid()}"
+
+    @property
+    def passed(self) -> dict[str, Any]:
+        """Parameters that reach the page."""
+        return {"profile": self.profile, **self.parameters}
+
+
+def execute_page(run: Run) -> None:
+    """Execute a page and publish what it made.
+
+    Parameters
+    ----------
+    run : Run
+        Page, profile and place.
+
+    Raises
+    ------
+    PageError
+        If the page is not well formed, a parameter is unknown, a cell fails or a cell
+        writes to stderr. Nothing is published then.
+    """
+    remove_stale_stages(run.root)
+    made_from = freshness.inputs(run.root, run.page, run.passed)  # before the page is read
+    run.stage.mkdir(parents=True)
+    try:
+        notebook = _execute(run)
+        made_from["read"] = read_log(run.stage / "reads.jsonl")
+        _publish(run, notebook, made_from)
+    finally:
+        shutil.rmtree(run.stage, ignore_errors=True)
+
+
+def remove_stale_stages(root: Path) -> None:
+    """Remove staging folders whose process is gone: killed runs leave them.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    """
+    for stage in _staging_folder(root).glob("*-*"):
+        pid = stage.name.rpartition("-")[2]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def available_cores() -> int:
+    """Cores this process may use: fewer than the machine's in a container or a batch job."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _staging_folder(root: Path) -> Path:
+    # Beside the results, on the same file system, so that a file can be moved whole.
+    return root / "book" / "nb" / ".staging"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return True  # not a Linux: the signal's answer is all there is
+    return state != "Z"  # killed, but its parent, killed too, has not asked how it ended
+
+
+# ------------------------------------------------------------------- execution
+
+
+def _execute(run: Run) -> Any:
+    """Run the page in its staging folder; return the cleaned notebook."""
+    # Imported here: whoever only asks whether a page is up to date need not wait for them.
+    import nbformat
+
+    source, executed = run.stage / "source.ipynb", run.stage / "executed.ipynb"
+    notebook = read_source(run.source, run.page)
+    if run.edit is not None:
+        run.edit(notebook)
+    nbformat.write(notebook, source)
+    _check_parameters(run, source)
+    _refuse_typed_verdicts(run)
+    with _environment(_page_environment(run)):
+        _run_kernel(run, source, executed)
+    result = nbformat.read(executed, as_version=4)
+    _refuse_stderr(run, result)
+    if run.edit is None:
+        _refuse_unchecked_claims(run)
+    return clean(result)
+
+
+def read_source(path: Path, page: str) -> Any:
+    """Read a page with cell ids that depend on its name and the cells' order only.
+
+    Parameters
+    ----------
+    path : Path
+        MyST source.
+    page : str
+        Page name.
+
+    Returns
+    -------
+    nbformat.NotebookNode
+        The page, not executed.
+    """
+    import jupytext
+
+    notebook = jupytext.read(path, fmt="md:myst")
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = hashlib.sha256(f"{page}:{number}".encode()).hexdigest()[:12]
+    return notebook
+
+
+def _check_parameters(run: Run, source: Path) -> None:
+    """Refuse a page without the parameters cell, and names it does not declare.
+
+    papermill only warns about either, and then runs the page with its own values.
+    """
+    import papermill
+
+    known = papermill.inspect_notebook(str(source))
+    missing = [name for name in REQUIRED_PARAMETERS if name not in known]
+    if missing:
+        raise PageError(
+            f"page {run.page}: a cell tagged 'parameters' must declare profile and seed; "
+            f"{' and '.join(missing)} not found"
+        )
+    unknown = sorted(set(run.passed) - set(known))
+    if unknown:
+        raise PageError(
+            f"page {run.page}: unknown parameter {', '.join(unknown)} (it knows {', '.join(known)})"
+        )
+
+
+def _refuse_typed_verdicts(run: Run) -> None:
+    """Refuse a page that types what it must compute: such a check cannot fail."""
+    if run.page in claims.AWAITING:
+        return
+    try:
+        faults = claims.typed_values(claims.code_of(run.source.read_text(encoding="utf-8")))
+    except SyntaxError:
+        return  # the cell itself will say so, with its place
+    if faults:
+        listed = "\n".join(f"line {line}: {what}" for line, what in faults)
+        raise PageError(f"page {run.page} types what it must compute:\n{listed}")
+
+
+def _page_environment(run: Run) -> dict[str, str]:
+    """Environment of the kernel; writes the kernel's configuration into the stage."""
+    profile = run.stage / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_kernel_config.py").write_text(_KERNEL_CONFIG, encoding="utf-8")
+    environment = {
+        "DPRL_PAGE": run.page,
+        "DPRL_PROFILE": run.profile,
+        "DPRL_STAGE": str(run.stage),
+        "DPRL_WORKERS": str(run.workers),
+        # Same bytes for the same seed: one BLAS thread, no random hashes, no dates in SVG.
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "SOURCE_DATE_EPOCH": "0",
+        # Nothing of the user's own set-up reaches the page.
+        "IPYTHONDIR": str(profile.parent),
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "JUPYTER_RUNTIME_DIR": str(run.stage / "runtime"),
+        "JUPYTER_PLATFORM_DIRS": "1",
+        "MPLCONFIGDIR": str(_font_cache(run.root)),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    }
+    terminal = _terminal()
+    return environment | ({"DPRL_TTY": terminal} if terminal else {})
+
+
+def _terminal() -> str | None:
+    """Path of the terminal to draw progress bars on; None if there is none."""
+    if "DPRL_TTY" in os.environ:  # the task runner says, also by an empty value
+        return os.environ["DPRL_TTY"] or None
+    return os.ttyname(2) if os.isatty(2) else None
+
+
+def _font_cache(root: Path) -> Path:
+    """Matplotlib's folder, with its list of fonts made.
+
+    Making the list takes seconds, and matplotlib then says so on stderr: in the first
+    page to run, which would fail by it.
+    """
+    folder = root / "_build" / "matplotlib"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.glob("fontlist-*.json")):
+        subprocess.run(
+            [sys.executable, "-c", "import matplotlib.font_manager"],
+            env={**os.environ, "MPLCONFIGDIR": str(folder)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,  # a page without figures needs no fonts
+        )
+    return folder
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a while; the kernel inherits them."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    os.environ.pop("JUPYTER_PATH", None)  # could name another kernel "python3"
+    if "DPRL_TTY" not in values:
+        os.environ.pop("DPRL_TTY", None)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run_kernel(run: Run, source: Path, executed: Path) -> None:
+    import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    log = run.stage / "kernel.log"
+    try:
+        with _stderr_to(log):
+            papermill.execute_notebook(
+                str(source),
+                str(executed),
+                parameters=run.passed,
+                kernel_name="python3",
+                language="python",
+                cwd=str(run.root),
+                progress_bar=False,
+                execution_timeout=_QUICK_CELL_SECONDS if run.profile == "quick" else None,
+                start_timeout=_QUICK_CELL_SECONDS,
+                # After 4 s, the default, what a cell has printed would be dropped silently.
+                iopub_timeout=_QUICK_CELL_SECONDS,
+                raise_on_iopub_timeout=True,
+            )
+    except papermill.PapermillExecutionError as error:
+        raise PageError(
+            _failure(run, executed, _ANSI.sub("", "\n".join(error.traceback)))
+        ) from None
+    except CellTimeoutError:
+        limit = f"the cell took longer than {_QUICK_CELL_SECONDS} s"
+        raise PageError(_failure(run, executed, limit)) from None
+    except DeadKernelError as error:
+        last_words = log.read_text(encoding="utf-8", errors="replace")
+        died = f"the kernel died: {error}\n{last_words}".rstrip()
+        raise PageError(_failure(run, executed, died)) from None
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Send what this process and the kernel write to stderr into a file for a while.
+
+    What a cell writes there is in the notebook, and refused. What the kernel itself says is
+    about its sockets, which sometimes close in another order than it expects when the page
+    is done; it matters only if the kernel died.
+    """
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def _failure(run: Run, executed: Path, traceback: str) -> str:
+    """Message for a page that failed: where, then the traceback."""
+    import nbformat
+
+    cells = nbformat.read(executed, as_version=4).cells
+    bad = next((c["id"] for c in cells if c.metadata.get("papermill", {}).get("exception")), None)
+    return f"page {run.page} failed in {_place(run, bad)}:\n{traceback}"
+
+
+def _place(run: Run, cell_id: str | None) -> str:
+    """Say where a code cell stands in the page's source."""
+    ids = [c["id"] for c in read_source(run.source, run.page).cells if c.cell_type == "code"]
+    lines = [
+        number
+        for number, line in enumerate(run.source.read_text(encoding="utf-8").splitlines(), 1)
+        if line.startswith("```{code-cell}")
+    ]
+    if cell_id not in ids or len(lines) != len(ids):
+        return run.source.relative_to(run.root).as_posix()
+    number = ids.index(cell_id)
+    source = run.source.relative_to(run.root).as_posix()
+    return f"code cell {number + 1} ({source}, line {lines[number]})"
+
+
+def _refuse_stderr(run: Run, notebook: Any) -> None:
+    """Treat output on stderr as a failure: a warning is for the author, not the reader."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if output.output_type == "stream" and output.name == "stderr":
+                raise PageError(
+                    f"page {run.page} wrote to stderr in {_place(run, cell['id'])}:\n{output.text}"
+                )
+
+
+def _refuse_unchecked_claims(run: Run) -> None:
+    """Refuse a page that says nothing of a claim that the ledger gives to it."""
+    listed = freshness.claims_of(run.root, run.page)
+    if not isinstance(listed, list):
+        return  # no ledger, or one that is refused elsewhere
+    record = run.stage / "claims.json"
+    checked = {entry["id"] for entry in json.loads(record.read_text())} if record.is_file() else ()
+    missing = [entry["id"] for entry in listed if entry["id"] not in checked]
+    if missing:
+        raise PageError(f"page {run.page} does not check {', '.join(missing)}")
+
+
+def clean(notebook: Any) -> Any:
+    """Remove from an executed page what differs between two equal runs.
+
+    Times and versions go, ids become stable, consecutive pieces of one stream become one.
+    The cell papermill injected is hidden altogether, the page's own parameters folded.
+
+    Parameters
+    ----------
+    notebook : nbformat.NotebookNode
+        Executed page; changed in place.
+
+    Returns
+    -------
+    nbformat.NotebookNode
+        The same object.
+    """
+    notebook.metadata.pop("papermill", None)
+    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    for cell in notebook.cells:
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        tags = list(cell.metadata.get("tags", []))
+        if "injected-parameters" in tags:
+            cell["id"] = "injected"
+            cell.metadata["tags"] = [*tags, "remove-cell"]
+        elif "parameters" in tags:
+            cell.metadata["tags"] = [*tags, "hide-input"]
+        if "outputs" in cell:
+            cell["outputs"] = _merged_streams(cell["outputs"])
+    return notebook
+
+
+def _merged_streams(outputs: Sequence[Any]) -> list[Any]:
+    merged: list[Any] = []
+    for output in outputs:
+        last = merged[-1] if merged else None
+        if last and output.output_type == last.output_type == "stream" and last.name == output.name:
+            last["text"] += output.text
+        else:
+            merged.append(output)
+    return merged
+
+
+# ----------------------------------------------------------------- publication
+
+
+def _publish(run: Run, notebook: Any, made_from: freshness.Inputs) -> None:
+    """Move a page's products into place; see the module's text for the order."""
+    results = sorted(p for p in (run.stage / "results").rglob("*") if p.is_file())
+    target = run.results_dir or run.root / "data" / "results" / run.profile
+    moves = {path: target / path.relative_to(run.stage / "results") for path in results}
+    if run.results_dir is None:
+        moves |= _book_moves(run, notebook)
+    outputs = {destination: freshness.digest(path) for path, destination in moves.items()}
+    for path, destination in moves.items():
+        _move_whole(path, destination)
+    if run.results_dir is None:
+        relative = {path.relative_to(run.root).as_posix(): d for path, d in outputs.items()}
+        stamp = run.stage / "stamp.json"
+        _write_json(stamp, freshness.make_stamp(run.root, run.page, made_from, relative))
+        _move_whole(stamp, freshness.stamp_path(run.root, run.page))
+
+
+def _book_moves(run: Run, notebook: Any) -> dict[Path, Path]:
+    """Write the cleaned page into the stage and say where its files go, in order."""
+    moves = {}
+    claims, published = run.stage / "claims.json", freshness.claims_path(run.root, run.page)
+    if claims.is_file():
+        moves[claims] = published
+    else:
+        published.unlink(missing_ok=True)  # a page that claims nothing any more
+    page = run.stage / "page.ipynb"
+    _write_json(page, notebook)
+    moves[page] = freshness.notebook_path(run.root, run.page)
+    return moves
+
+
+def _write_json(path: Path, value: object) -> None:
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _move_whole(source: Path, destination: Path) -> None:
+    """Replace a file by another at one stroke; leave it alone if the bytes are the same.
+
+    Sphinx goes by modification times: a page rewritten with the same bytes would be
+    rendered again.
+    """
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    if freshness.digest(source) == freshness.digest(destination):
+        return
+    try:
+        source.replace(destination)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # Another file system: copy beside the destination first, then replace it.
+        part = destination.with_name(f".{destination.name}.{os.getpid()}.part")
+        shutil.copyfile(source, part)
+        part.replace(destination)
+
+
+# ---------------------------------------------------------------- command line
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m companion.execution", description="Execute one page of the book."
+    )
+    parser.add_argument("page", help="page name, such as 3-policy-evaluation/dp-lsw")
+    parser.add_argument("--profile", default="quick", choices=PROFILES)
+    parser.add_argument("--seed", type=int, help="instead of the page's own")
+    parser.add_argument(
+        "-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="any other"
+    )
+    parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: .)")
+    parser.add_argument(
+        "--workers", type=int, default=available_cores(), help="processes for sweeps"
+    )
+    parser.add_argument(
+        "--results-dir", type=Path, help="put results there, and publish nothing else"
+    )
+    return parser.parse_args(argv)
+
+
+def _parameters(options: argparse.Namespace) -> dict[str, Any]:
+    """Parameters from the command line; a value is JSON if it can be, text otherwise."""
+    parameters: dict[str, Any] = {} if options.seed is None else {"seed": options.seed}
+    for item in options.parameter:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise PageError(f"expected NAME=VALUE, got {item!r}")
+        try:
+            parameters[name] = json.loads(value)
+        except ValueError:
+            parameters[name] = value
+    return parameters
+
+
+def _stop(_signal: int, _frame: object) -> None:
+    sys.exit(128 + signal.SIGTERM)  # an exception, so that the stage is removed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; default: the process's own.
+
+    Returns
+    -------
+    int
+        0 on success, 1 if the page failed, 130 if interrupted.
+    """
+    options = _arguments(argv)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        run = Run(
+            root=options.root.resolve(),
+            page=options.page,
+            profile=options.profile,
+            parameters=_parameters(options),
+            workers=options.workers,
+            results_dir=options.results_dir.resolve() if options.results_dir else None,
+        )
+        execute_page(run)
+    except PageError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"page {options.page} interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

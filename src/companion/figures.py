@@ -1,0 +1,442 @@
+r"""Figures: one look over the whole book, and how a figure gets its caption and numbers.
+
+At the top of a page, in a cell tagged ``remove-cell``::
+
+    from companion import claims, figures, records
+    figures.use_style()
+
+A figure is drawn in one cell (tagged ``hide-input``) and placed where the text wants it, with
+alternative text, a caption that holds computed numbers, and a name to refer to::
+
+    ```{code-cell} ipython3
+    :tags: [hide-input]
+
+    fig, ax = figures.panels()
+    for name, part in table.groupby("algorithm"):
+        figures.band(ax, part.batch_size, part["mean"], part.standard_error, name,
+                     **figures.algorithm_style(name))
+    ax.set(xscale="log", yscale="log", xlabel="batch size (trajectories)", ylabel="RMSE")
+    ax.legend()
+    figures.glue_figure("rmse", fig)
+    figures.number("rmse-runs", table.runs.max())
+    figures.number("rmse-epsilon", epsilon, ".2g")
+    ```
+
+    :::{glue:figure} rmse
+    :name: fig-3-rmse
+    :alt: RMSE falls with the batch size for all four algorithms; the private ones lie above.
+
+    RMSE over batch size; mean of {glue:text}`rmse-runs` runs, bands are one standard error,
+    $\varepsilon =$ {glue:text}`rmse-epsilon`.
+    :::
+
+    {numref}`fig-3-rmse` shows ...
+
+``:name:`` is unique over the whole book; names given to ``glue_figure`` and ``number`` are
+unique on their page. Text in a caption is MyST, so formulas, citations and cross references
+work. Always glue through :func:`number`: a NumPy scalar that is glued directly reads
+``np.float64(0.1)`` on the page, and the format in ``{glue:text}`x:.3g``` fails on it.
+Alternative text cannot hold glued numbers: describe the shape of the figure there.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.collections import FillBetweenPolyCollection
+from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
+from numpy.typing import ArrayLike
+
+from ._files import current_run
+from ._jupyter import in_jupyter, publish, use_svg
+from ._numbers import significant, tidy
+
+#: Okabe and Ito's palette: told apart with every common colour blindness.
+PALETTE = {
+    "black": "#000000",
+    "orange": "#E69F00",
+    "sky blue": "#56B4E9",
+    "green": "#009E73",
+    "yellow": "#F0E442",
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "purple": "#CC79A7",
+}
+
+_DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1, 1.5)), "dash-dot": "-."}
+
+# colour, marker, line: private algorithms are dashed, a pair shares its marker's shape
+_ALGORITHMS = {
+    "LSW": ("blue", "o", "solid"),
+    "LSL": ("green", "s", "solid"),
+    "DP-LSW": ("vermilion", "o", "dashed"),
+    "DP-LSL": ("purple", "s", "dashed"),
+    "LSTD": ("black", "^", "solid"),
+    "WIS-LSTD": ("black", "v", "dash-dot"),
+    "GPOPE": ("orange", "D", "dashed"),
+    "DP-LSTD": ("orange", "^", "dashed"),
+    "SA-LSW": ("sky blue", "o", "dotted"),
+    "SA-LSL": ("sky blue", "s", "dotted"),
+    "BCQ": ("blue", "P", "solid"),
+    "DDPG": ("green", "X", "solid"),
+    "PPO": ("vermilion", "D", "solid"),
+    "SAC": ("purple", "v", "dash-dot"),
+    "Thompson sampling": ("blue", "p", "solid"),
+    "exact": ("black", None, "dotted"),
+    "random": ("black", "x", "dotted"),
+}
+
+_NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
+_GLUE_PREFIX = "application/papermill.record/"
+
+# A figure 5.2 in wide is 499 CSS pixels; on a phone of 390 px it shrinks to about 0.7, so
+# that text of 12 pt is still 11 px high.
+_WIDTH, _HEIGHT = 5.2, 3.5
+
+_STYLE: dict[str, Any] = {
+    "figure.figsize": (_WIDTH, _HEIGHT),
+    "figure.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "savefig.facecolor": "white",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same on every machine
+    "font.size": 12,
+    "axes.labelsize": 12,
+    "axes.titlesize": 12,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "legend.fontsize": 11,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#d9d9d9",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.5,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "dprl",
+    "axes.prop_cycle": cycler(
+        color=[PALETTE[c] for c in ("blue", "vermilion", "green", "purple", "orange", "black")],
+        linestyle=["-", _DASHES["dashed"], "-.", _DASHES["dotted"], "-", _DASHES["dashed"]],
+        marker=["o", "s", "^", "v", "D", "P"],
+    ),
+}
+
+
+_NO_METADATA: dict[str, str | None] = {"Date": None, "Creator": None}
+
+
+class FigureError(ValueError):
+    """A figure, or a number beside it, cannot be shown."""
+
+
+def use_style() -> None:
+    """Give every figure of this page the book's look.
+
+    Inside Jupyter, figures are also shown as SVG without a date, so that two executions
+    give the same bytes.
+    """
+    mpl.rcdefaults()  # whatever a reader's own configuration says
+    plt.style.use(_STYLE)
+    if in_jupyter():
+        use_svg(_NO_METADATA)
+
+
+def panels(
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    width: float = _WIDTH,
+    height: float = _HEIGHT,
+    **options: Any,
+) -> tuple[Figure, Any]:
+    """Figure with a grid of panels, each as large as a figure of its own is high.
+
+    One column of panels stays readable on a phone; two columns shrink to half there.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Number of panels.
+    width, height : float
+        Inches of the whole figure's width and of one panel's height.
+    **options
+        As in :func:`matplotlib.pyplot.subplots`, for example ``sharex=True``.
+
+    Returns
+    -------
+    figure : Figure
+    axes : Axes, or ndarray of Axes
+        One panel gives its axes, more give an array.
+    """
+    if rows < 1 or columns < 1:
+        raise FigureError(f"a figure needs at least one panel, got {rows} x {columns}")
+    return plt.subplots(rows, columns, figsize=(width, height * rows), **options)
+
+
+def algorithm_style(name: str) -> dict[str, Any]:
+    """Colour, marker and line of an algorithm, the same all over the book.
+
+    Parameters
+    ----------
+    name : str
+        For example ``DP-LSW``.
+
+    Returns
+    -------
+    dict
+        Keyword arguments of ``Axes.plot`` and of :func:`band`.
+
+    Raises
+    ------
+    FigureError
+        If the algorithm has no style yet: give it one in this module.
+
+    >>> algorithm_style("LSW")["color"]
+    '#0072B2'
+    """
+    if name not in _ALGORITHMS:
+        raise FigureError(f"no style for {name!r}; known: {', '.join(_ALGORITHMS)}")
+    colour, marker, line = _ALGORITHMS[name]
+    return {"color": PALETTE[colour], "marker": marker, "linestyle": _DASHES[line]}
+
+
+def band(
+    ax: Axes,
+    x: ArrayLike,
+    mean: ArrayLike,
+    standard_error: ArrayLike,
+    label: str | None = None,
+    *,
+    factor: float = 1.0,
+    **style: Any,
+) -> None:
+    """Draw a mean as a line and its uncertainty as a band around it.
+
+    On a logarithmic axis a band that reaches zero or below runs down to the edge of the
+    axes; it does not stretch the axis. Set the scale before or after, as you like.
+
+    Parameters
+    ----------
+    ax : Axes
+    x, mean, standard_error : array_like, shape (n,)
+        Points are joined in the order of x. A mean of NaN leaves a gap.
+    label : str, optional
+        For the legend.
+    factor : float
+        Half width of the band in standard errors.
+    **style
+        Of the line, see :func:`algorithm_style`.
+
+    Raises
+    ------
+    FigureError
+        If shapes differ, a value is infinite, or a standard error is negative.
+    """
+    x, mean, half = _points(x, mean, standard_error, factor)
+    (line,) = ax.plot(x, mean, label=label, **style)
+    low, high = mean - half, mean + half
+    colour = line.get_color()
+    known = np.isfinite(half) & np.isfinite(mean)
+    filled = FillBetweenPolyCollection(
+        "x", x, low, high, where=known, color=colour, alpha=0.2, lw=0
+    )
+    ax.add_collection(filled, autolim=False)
+    if ax.get_yscale() == "log":
+        low = np.maximum(low, mean / 10)
+    ax.update_datalim(np.column_stack([np.r_[x, x], np.r_[low, high]]))
+    ax.autoscale_view()
+
+
+def reference_line(ax: Axes, height: float, label: str) -> None:
+    """Draw a thin black horizontal line, named in the legend.
+
+    Parameters
+    ----------
+    ax : Axes
+    height : float
+        In data units.
+    label : str
+        For the legend.
+    """
+    ax.axhline(height, color="black", linewidth=1, marker="", linestyle="-", label=label)
+
+
+def legend_below(ax: Axes, columns: int = 2) -> None:
+    """Put the legend under the axes, where it covers nothing.
+
+    Parameters
+    ----------
+    ax : Axes
+        Its x label is kept above the legend.
+    columns : int
+        Number of columns, >= 1; two fit a phone.
+    """
+    if columns < 1:
+        raise FigureError(f"a legend needs at least one column, got {columns!r}")
+    # in points below the axes: the same distance whatever the height of the panel
+    down = 44 if ax.get_xlabel() else 26
+    figure = ax.get_figure(root=True)
+    assert figure is not None, "axes of a removed figure"
+    offset = ScaledTranslation(0, -down / 72, figure.dpi_scale_trans)
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=ax.transAxes + offset,
+        ncols=columns,
+        fontsize="small",
+        borderaxespad=0.2,
+        columnspacing=1.2,
+    )
+
+
+def _points(
+    x: ArrayLike, mean: ArrayLike, standard_error: ArrayLike, factor: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    values = [np.asarray(v, dtype=float) for v in (x, mean, standard_error)]
+    if not values[0].size or any(v.ndim != 1 or v.shape != values[0].shape for v in values):
+        raise FigureError(
+            "x, mean and standard_error must be vectors of one length, got shapes "
+            + ", ".join(str(v.shape) for v in values)
+        )
+    if any(np.isinf(v).any() for v in values) or np.isnan(values[0]).any():
+        raise FigureError("x must be finite, mean and standard_error must not be infinite")
+    if (values[2] < 0).any():
+        raise FigureError("a standard error must not be negative")
+    if not (math.isfinite(factor) and factor >= 0):
+        raise FigureError(f"factor must be finite and not negative, got {factor!r}")
+    order = np.argsort(values[0], kind="stable")
+    x, mean, half = (v[order] for v in values)
+    return x, mean, factor * half
+
+
+def glue_figure(name: str, figure: Figure) -> None:
+    """Hand a figure over to the page's text, as SVG, and close it.
+
+    The text places it with ``{glue:figure}``; see the module for the whole recipe. A reader
+    in Jupyter sees it below its cell.
+
+    Parameters
+    ----------
+    name : str
+        Unique on its page: lower-case words or numbers joined by ``-``.
+    figure : Figure
+
+    Raises
+    ------
+    FigureError
+        If the name is malformed, or the figure is none or holds no axes.
+    """
+    _check_name(name)
+    if not isinstance(figure, Figure):
+        raise FigureError(f"{name}: expected a matplotlib Figure, got {type(figure).__name__}")
+    if not figure.axes:
+        raise FigureError(f"{name}: the figure holds no axes")
+    content = svg(figure)
+    plt.close(figure)
+    _publish(name, {"image/svg+xml": content, "text/plain": repr(figure)}, show=True)
+
+
+def number(name: str, value: object, fmt: str | None = None) -> None:
+    """Hand a number over to the page's text, typeset; use it as ``{glue:text}`name```.
+
+    It returns nothing, so that it may be the last line of a cell.
+
+    Parameters
+    ----------
+    name : str
+        Unique on its page: lower-case words or numbers joined by ``-``.
+    value, fmt
+        As in :func:`typeset`.
+
+    Raises
+    ------
+    FigureError
+        If the name is malformed, or the value cannot be typeset.
+    """
+    _check_name(name)
+    try:
+        text = typeset(value, fmt)
+    except FigureError as error:
+        raise FigureError(f"{name}: {error}") from None
+    _publish(name, {"text/plain": repr(text)}, show=False)
+
+
+def typeset(value: object, fmt: str | None = None) -> str:
+    """Write one number as the page shows it.
+
+    Parameters
+    ----------
+    value : bool, int, float, NumPy scalar or str
+        A text is passed on as it is.
+    fmt : str, optional
+        Format specification such as ``.3f``, ``,d`` or ``.2%``; by default four significant
+        digits. Exponents, signs and thousands separators are typeset.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    FigureError
+        If the value is NaN, is not one number, or does not fit the format.
+
+    >>> typeset(np.float64(123456.7), ".2e"), typeset(3e5, ",d"), typeset(0.25, ".0%")
+    ('1.23×10⁵', '300\\u202f000', '25%')
+    """
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        value = value.item()
+    if isinstance(value, str):
+        if fmt is not None:
+            raise FigureError(f"a text takes no format, got {fmt!r}")
+        return value
+    if not isinstance(value, bool | int | float):
+        raise FigureError(f"expected one number or text, got {type(value).__name__}")
+    if isinstance(value, float) and math.isnan(value):
+        raise FigureError("the value is not a number (NaN)")
+    if fmt is None:
+        return significant(value)
+    if fmt.endswith("d") and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        return tidy(format(value, fmt))
+    except ValueError as error:
+        raise FigureError(f"{value!r} does not fit the format {fmt!r}: {error}") from error
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG: same figure, same bytes, whenever and wherever it is drawn."""
+    with mpl.rc_context({"svg.hashsalt": "dprl", "svg.fonttype": "path"}):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
+    return buffer.getvalue()
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise FigureError(
+            f"a glued name is lower-case words or numbers joined by - or ., got {name!r}"
+        )
+
+
+def _publish(name: str, bundle: dict[str, str], *, show: bool) -> None:
+    """Put a named output into the notebook, where ``{glue:...}`` finds it."""
+    if not in_jupyter():
+        return
+    prefix = "" if show and current_run().interactive else _GLUE_PREFIX
+    publish(
+        {prefix + mime: content for mime, content in bundle.items()},
+        {"scrapbook": {"name": name, "mime_prefix": prefix}},
+    )

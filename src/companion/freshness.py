@@ -1,0 +1,320 @@
+"""When must a page run again, and why? Contents decide, never times.
+
+A page that ran to its end leaves a *stamp*: the digests of everything it was made
+from and of everything it made. The page is up to date while both still agree with the
+files. Its inputs are named, so that the difference can be said in words:
+
+==============  =====================================================================
+``page``        the page's source
+``parameters``  the profile, and a seed or other parameter if one was given
+``claims``      the entries of ``book/claims.yml`` that name the page
+``package``     every file of ``src``
+``published``   every file of ``data/published``
+``read``        every other file of the repository that the page opened, as it was then
+``lock``        ``requirements.lock``
+``python``      the minor version of Python
+==============  =====================================================================
+
+Recorded results (``data/results``) enter by ``read``: a page depends on those it opened
+and on no others, so recording one page's result re-runs its readers and nobody else.
+What a page itself published is its output, not its input, whether it read it or not;
+so a page never makes itself stale.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from companion._files import sha256, write_atomic
+from companion._files import source_path as source_path
+
+Inputs = dict[str, Any]
+Digests = Mapping[str, str | None]
+
+_SHOWN = 3  # file names in one reason; the rest is counted
+_LABELS = {"package": "src", "published": "data/published"}
+
+
+def digest(path: Path) -> str | None:
+    """SHA-256 of a file's bytes.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    str or None
+        Hexadecimal digest; None where there is no such file.
+    """
+    try:
+        return sha256(path.read_bytes())
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+
+
+def digests(folder: Path) -> dict[str, str | None]:
+    """Digest of every file below a folder, without caches and hidden files.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to look; it need not exist.
+
+    Returns
+    -------
+    dict
+        Path relative to `folder`, with forward slashes, to digest; sorted.
+    """
+    return {
+        path.relative_to(folder).as_posix(): digest(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not _ignored(path.relative_to(folder))
+    }
+
+
+def _ignored(path: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+
+
+def python_minor() -> str:
+    """The running Python's version without the patch, such as ``3.11``."""
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+def key_of(value: object) -> str:
+    """One digest for a JSON-like value, independent of the order of keys.
+
+    >>> key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1})
+    True
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return sha256(text.encode())
+
+
+def notebook_path(root: Path, page: str) -> Path:
+    """Executed page, ``book/nb/<page>.ipynb``."""
+    return root / "book" / "nb" / f"{page}.ipynb"
+
+
+def claims_path(root: Path, page: str) -> Path:
+    """Verdicts the page computed, ``book/nb/<page>.claims.json``."""
+    return root / "book" / "nb" / f"{page}.claims.json"
+
+
+def stamp_path(root: Path, page: str) -> Path:
+    """Stamp of the last complete execution, ``book/nb/<page>.stamp.json``."""
+    return root / "book" / "nb" / f"{page}.stamp.json"
+
+
+def inputs(
+    root: Path, page: str, parameters: Mapping[str, Any], read: Digests | None = None
+) -> Inputs:
+    """Everything a page is made from, by name.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    page : str
+        Page name, such as ``3-policy-evaluation/dp-lsw``.
+    parameters : mapping
+        Parameters passed to the page; a seed only if one was given.
+    read : mapping of str to str or None, optional
+        Other files of the repository that the page opened, with their digests.
+
+    Returns
+    -------
+    dict
+        Component name to a digest, a value, or a mapping from file to digest.
+    """
+    return {
+        "page": digest(source_path(root, page)),
+        "parameters": dict(parameters),
+        "claims": key_of(claims_of(root, page)),
+        "package": digests(root / "src"),
+        "published": digests(root / "data" / "published"),
+        "read": dict(read or {}),
+        "lock": digest(root / "requirements.lock"),
+        "python": python_minor(),
+    }
+
+
+def claims_of(root: Path, page: str) -> object:
+    """Return the ledger's entries for one page, so that editing another page's is free."""
+    ledger = root / "book" / "claims.yml"
+    if not ledger.is_file():
+        return None
+    stat = ledger.stat()
+    entries = _load_ledger(ledger, stat.st_mtime_ns, stat.st_size)
+    if isinstance(entries, dict):
+        return {k: v for k, v in entries.items() if not isinstance(v, dict) or _names(v, page)}
+    return [v for v in entries if _names(v, page)] if isinstance(entries, list) else entries
+
+
+def _names(entry: object, page: str) -> bool:
+    return not isinstance(entry, dict) or entry.get("page") == page
+
+
+@functools.lru_cache(maxsize=4)
+def _load_ledger(path: Path, mtime_ns: int, size: int) -> object:
+    # The two numbers are there for the cache only: one read serves every page of a run.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+
+
+def make_stamp(root: Path, page: str, made_from: Inputs, outputs: Digests) -> dict[str, Any]:
+    """Build the record of one complete execution.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    page : str
+        Page name.
+    made_from : dict
+        :func:`inputs`, taken before the page ran: a file edited meanwhile then counts as
+        changed.
+    outputs : mapping of str to str or None
+        Published file, relative to `root`, to digest. These leave ``read``: what a page
+        makes is not what it is made from.
+
+    Returns
+    -------
+    dict
+        JSON-like stamp, without times.
+    """
+    read = {name: value for name, value in made_from["read"].items() if name not in outputs}
+    components = {**made_from, "read": read}
+    return {
+        "page": page,
+        "key": key_of(components),
+        "inputs": components,
+        "outputs": dict(sorted(outputs.items())),
+    }
+
+
+def read_stamp(root: Path, page: str) -> dict[str, Any] | None:
+    """Last stamp of a page; None if there is none, or none that can be read."""
+    try:
+        stamp = json.loads(stamp_path(root, page).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    whole = isinstance(stamp, dict) and {"inputs", "outputs", "key"} <= stamp.keys()
+    return cast("dict[str, Any]", stamp) if whole else None
+
+
+def reason(root: Path, page: str, parameters: Mapping[str, Any]) -> str | None:
+    """Why a page must run.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    page : str
+        Page name.
+    parameters : mapping
+        Parameters it is to run with.
+
+    Returns
+    -------
+    str or None
+        The reason in words; None when the page is up to date.
+    """
+    stamp = read_stamp(root, page)
+    if stamp is None:
+        return "never executed"
+    read = {name: digest(root / name) for name in stamp["inputs"].get("read", {})}
+    now = inputs(root, page, parameters, read)
+    reasons = describe(stamp["inputs"], now)
+    for name, recorded in stamp["outputs"].items():
+        found = digest(root / name)
+        if found != recorded:
+            reasons.append(f"output {name} {'missing' if found is None else 'altered'}")
+    return "; ".join(reasons) or None
+
+
+def describe(before: Inputs, now: Inputs) -> list[str]:
+    """Differences between two sets of inputs, in words.
+
+    >>> describe({"parameters": {"profile": "quick"}}, {"parameters": {"profile": "paper"}})
+    ['profile quick -> paper']
+    """
+    found: list[str] = []
+    for name in sorted(now.keys() | before.keys()):
+        old, new = before.get(name), now.get(name)
+        if old == new:
+            continue
+        if name == "parameters":
+            found += _parameter_changes(old or {}, new or {})
+        elif name == "python":
+            found.append(f"python {old} -> {new}")
+        elif isinstance(new, dict):
+            found += _file_changes(name, old or {}, new)
+        else:
+            whole = {"page": "the page", "claims": "its claims in book/claims.yml"}
+            found.append(f"{whole.get(name, 'requirements.lock')} changed")
+    return found
+
+
+def _parameter_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name} {old.get(name, 'default')} -> {new.get(name, 'default')}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _file_changes(component: str, old: Digests, new: Digests) -> list[str]:
+    names = _changed_names(old, new)
+    if component == "read":  # full paths already, and seldom more than one
+        return [f"{name} {'missing' if new.get(name) is None else 'changed'}" for name in names]
+    return [f"{_LABELS[component]} changed ({_listed(names)})"]
+
+
+def record_reason(record: Path, made_from: Digests, outputs: Digests) -> str | None:
+    """Why something that is not a page must be made again: the scorecard, the site.
+
+    Parameters
+    ----------
+    record : Path
+        Where :func:`write_record` noted the last time.
+    made_from, outputs : mapping of str to str or None
+        Digests of today's inputs and outputs.
+
+    Returns
+    -------
+    str or None
+        The reason in words; None when nothing changed.
+    """
+    try:
+        last = json.loads(record.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return "never made"
+    changed = _changed_names(last["inputs"], made_from)
+    if changed:
+        return f"{_listed(changed)} changed"
+    altered = _changed_names(last["outputs"], outputs)
+    return f"its output was altered ({_listed(altered)})" if altered else None
+
+
+def write_record(record: Path, made_from: Digests, outputs: Digests) -> None:
+    """Note what something was made from, and what was made; see :func:`record_reason`."""
+    write_atomic(record, json.dumps({"inputs": made_from, "outputs": outputs}))
+
+
+def _changed_names(old: Digests, new: Digests) -> list[str]:
+    return [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

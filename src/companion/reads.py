@@ -1,0 +1,84 @@
+"""Which files of the repository does a page open?
+
+Loaded into the page's kernel as an IPython extension, before its first cell. An audit
+hook sees every ``open`` of the process, whatever library asks for it, and notes the file
+with the digest it had at that moment; :mod:`companion.freshness` makes it an input of
+the page. A file that was asked for and is missing is noted too: the page must run again
+when it appears. Files opened by worker processes are not seen: load data in the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from companion.freshness import digest
+
+# Inputs of every page already (src, the ledger, notebooks), or nothing a page is made from.
+_ELSEWHERE = (
+    "src/",
+    "notebooks/",
+    "book/claims.yml",
+    "book/nb/",
+    "data/published/",
+    "_build/",
+    ".",
+)
+
+
+class ReadLog:
+    """Audit hook that writes one JSON line ``[path, digest]`` per file first opened.
+
+    Parameters
+    ----------
+    root : Path
+        The repository; paths are noted relative to it.
+    log : Path
+        File to write to.
+    """
+
+    def __init__(self, root: Path, log: Path) -> None:
+        self._root = f"{root}{os.sep}"
+        self._seen: set[str] = set()
+        self._log = log.open("a", encoding="utf-8", buffering=1)
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Note the file if the event opens one of the repository for reading."""
+        if event != "open" or not _reads(arguments):
+            return
+        path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - no pathlib in a hook
+        if not path.startswith(self._root):
+            return
+        name = path[len(self._root) :].replace(os.sep, "/")
+        if name in self._seen or name.startswith(_ELSEWHERE):
+            return
+        self._seen.add(name)  # first, because the digest below opens the file again
+        self._log.write(json.dumps([name, digest(Path(path))]) + "\n")
+
+
+def _reads(arguments: Iterable[Any]) -> bool:
+    """Return whether the arguments of an ``open`` event name a file and ask to read it."""
+    path, mode, flags = arguments
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return False  # a file descriptor: its path was seen when it was opened
+    if mode is None:
+        return bool((flags & os.O_ACCMODE) == os.O_RDONLY)
+    return not set(mode) & set("wax+")
+
+
+def read_log(path: Path) -> dict[str, str | None]:
+    """Parse what :class:`ReadLog` wrote; empty if nothing was noted."""
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return dict(sorted(json.loads(line) for line in lines))
+
+
+def load_ipython_extension(_shell: object) -> None:
+    """Start noting; called by IPython when the page's kernel starts."""
+    stage = Path(os.environ["DPRL_STAGE"])
+    sys.addaudithook(ReadLog(Path.cwd(), stage / "reads.jsonl"))

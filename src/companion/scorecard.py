@@ -1,0 +1,247 @@
+"""The scorecard: one row per claim, made from what the pages have recorded.
+
+    python -m companion.scorecard [--root .]
+
+reads ``book/claims.yml`` and every ``book/nb/**/*.claims.json``, and writes
+``book/nb/scorecard.md``. It fails, and writes nothing, if a claim has no record, a record
+has no claim, a verdict differs from the expected one, or a reader could not find the claim:
+each row links to the badge on its page and to the line of the source file that checks it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import claims
+from ._files import source_path, write_atomic
+from .claims import Claim, ClaimError
+
+_SOURCE_TITLES = {
+    "thesis": "Thesis (Gomrokchi 2021)",
+    "balle": "Balle, Gomrokchi and Precup 2016",
+    "xie": "Xie, Thomas and Miklau 2019",
+    "poster": "Poster (Wang, Huang, Mitra and Dullerud)",
+    "lecture": "Lecture 11",
+}
+_HIDING_TAGS = {"remove-cell", "remove_cell", "remove-output", "remove_output"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim with everything its row shows."""
+
+    claim: Claim
+    record: Mapping[str, Any]
+    page_title: str
+    line: int
+
+
+def build(root: Path) -> str:
+    """The scorecard as MyST markdown.
+
+    Parameters
+    ----------
+    root : Path
+        The repository, after its pages were executed.
+
+    Raises
+    ------
+    ClaimError
+        With everything that is wrong, one line each.
+    """
+    listed = claims.load(root / "book" / "claims.yml", root)
+    records, problems = _collect(root)
+    rows = []
+    for claim in listed.values():
+        record = records.pop(claim.id, None)
+        wrong = _problem(claim, record)
+        if wrong or record is None:
+            problems.append(wrong)
+            continue
+        try:
+            rows.append(_row(claim, record, root))
+        except ClaimError as error:
+            problems.append(str(error))
+    problems += [f"{i}: recorded by {r['page']}, but not listed" for i, r in records.items()]
+    if problems:
+        raise ClaimError("\n".join(problems))
+    return render(rows)
+
+
+def _collect(root: Path) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
+    folder = root / "book" / "nb"
+    found: dict[str, Mapping[str, Any]] = {}
+    problems = []
+    for path in sorted(folder.rglob("*.claims.json")):
+        page = path.relative_to(folder).as_posix().removesuffix(".claims.json")
+        for record in claims.read(path):
+            if record["page"] != page:
+                problems.append(f"{record['id']}: {path.name} of {page} says page {record['page']}")
+            elif record["id"] in found:
+                problems.append(f"{record['id']}: recorded twice")
+            else:
+                found[record["id"]] = record
+    return found, problems
+
+
+def _problem(claim: Claim, record: Mapping[str, Any] | None) -> str:
+    if record is None:
+        return f"{claim.id}: no record; page {claim.page} does not check it, or was not executed"
+    if record["page"] != claim.page:
+        return f"{claim.id}: listed for page {claim.page}, checked by {record['page']}"
+    if record["verdict"] != claim.expected:
+        return f"{claim.id}: expected {claim.expected!r}, recorded {record['verdict']!r}"
+    return ""
+
+
+def _row(claim: Claim, record: Mapping[str, Any], root: Path) -> Row:
+    _check_badge(claim, root)
+    source = source_path(root, claim.page).read_text(encoding="utf-8")
+    return Row(claim, record, _title(source, claim.page), _line(source, claim))
+
+
+def _line(source: str, claim: Claim) -> int:
+    """Line of the call that checks the claim, or else of its id."""
+    quoted = rf"[\"']{re.escape(claim.id)}[\"']"
+    for pattern in (rf"\b(?:check|not_checkable)\(\s*{quoted}", quoted):
+        match = re.search(pattern, source)
+        if match:
+            return source.count("\n", 0, match.start()) + 1
+    raise ClaimError(f"{claim.id}: notebooks/{claim.page}.md nowhere names it")
+
+
+def _title(source: str, page: str) -> str:
+    match = re.search(r"^# +(.+?)\s*$", source, flags=re.MULTILINE)
+    if not match:
+        raise ClaimError(f"notebooks/{page}.md has no title")
+    return match.group(1)
+
+
+def _check_badge(claim: Claim, root: Path) -> None:
+    path = root / "book" / "nb" / f"{claim.page}.ipynb"
+    if not path.is_file():
+        raise ClaimError(f"{claim.id}: page {claim.page} was not executed, {path.name} is missing")
+    if not any(f'id="{claim.anchor}"' in output for output in _shown_html(path)):
+        raise ClaimError(
+            f"{claim.id}: its badge is not shown on page {claim.page}; "
+            "do not hide the output of the cell that checks it"
+        )
+
+
+def _shown_html(path: Path) -> Iterator[str]:
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if not _HIDING_TAGS & set(cell["metadata"].get("tags", [])):
+            for output in cell.get("outputs", []):
+                yield "".join(output.get("data", {}).get("text/html", ""))
+
+
+# -- rendering --------------------------------------------------------------------------
+
+
+def render(rows: Sequence[Row]) -> str:
+    """Summary, then one table per source."""
+    parts = ["# Scorecard", _INTRODUCTION, _summary(rows)]
+    for source in claims.SOURCES:
+        chosen = [row for row in rows if row.claim.source == source]
+        if chosen:
+            parts += [f"## {_SOURCE_TITLES[source]}", _table(chosen)]
+    return "\n\n".join(parts) + "\n"
+
+
+_INTRODUCTION = """\
+Every claim of the five sources that this book checks, with the verdict that running code
+gave it. A claim's id leads to the place on its page where it is decided; the file beside it
+is the one that computes it, with the line of the check. This page is generated.
+
+A statement that is false, or true under a condition only, has a severity in brackets:
+*misprint*, the statement that was meant is true; *constant*, a constant or a logarithm is
+wrong and the form and message stand; *condition*, an assumption was left out; *breaks the
+conclusion*, what the source concludes from it falls. *At this scale* stands behind the verdict
+of an experiment that is smaller than its source's."""
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    counts = Counter(row.record["verdict"] for row in rows)
+    lines = [
+        f"* - {claims.verdict_html(verdict)}\n  - {counts[verdict]}{_severities(rows, verdict)}"
+        for verdict in claims.VERDICTS
+        if counts[verdict]
+    ]
+    head = [":::{list-table}", ":header-rows: 1", ":class: scorecard-summary", ""]
+    total = f"* - all\n  - {len(rows)}"
+    return "\n".join([*head, "* - Verdict\n  - Claims", *lines, total, ":::"])
+
+
+def _severities(rows: Sequence[Row], verdict: str) -> str:
+    counts = Counter(row.claim.severity for row in rows if row.record["verdict"] == verdict)
+    found = [f"{counts[severity]} {severity}" for severity in claims.SEVERITIES if counts[severity]]
+    return f": {', '.join(found)}" if found else ""
+
+
+def _table(rows: Sequence[Row]) -> str:
+    head = [":::{list-table}", ":header-rows: 1", ":class: scorecard", ":widths: 45 55", ""]
+    titles = "* - Claim\n  - Verdict, its numbers, and the file that computes them"
+    return "\n".join([*head, titles, *map(_entry, rows), ":::"])
+
+
+def _entry(row: Row) -> str:
+    claim, record = row.claim, row.record
+    path = f"notebooks/{claim.page}.md"
+    evidence = _plain(
+        claims.evidence_text(record["numbers"], record.get("reason", ""), record.get("scale", ""))
+    )
+    shown = claims.verdict_html(record["verdict"], claim.severity, record.get("scale", ""))
+    profile = "" if record["profile"] == "quick" else f" ({record['profile']} profile)"
+    return "\n".join(
+        [
+            f"* - {{ref}}`{claim.id} <{claim.anchor}>`",
+            "",
+            f"    {claim.title}",
+            "",
+            f"    [{row.page_title}]({claim.page}.ipynb)",
+            f"  - {shown}",
+            "",
+            f"    {evidence}{profile}",
+            "",
+            f"    {{download}}`{path}:{row.line} <../../{path}>`",
+        ]
+    )
+
+
+def _plain(text: str) -> str:
+    """Text in which MyST sees no markup."""
+    return re.sub(r"([\\`*_{}\[\]<>$#|~])", r"\\\1", text)
+
+
+# -- command line -----------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the scorecard; 1 if a claim is not as it should be."""
+    parser = argparse.ArgumentParser(
+        prog="python -m companion.scorecard",
+        description="Make the scorecard from what the pages have recorded.",
+    )
+    parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: .)")
+    root = parser.parse_args(arguments).root
+    try:
+        text = build(root)
+    except ClaimError as error:
+        print(f"scorecard: not written, because\n{error}", file=sys.stderr)
+        return 1
+    path = root / "book" / "nb" / "scorecard.md"
+    changed = write_atomic(path, text)
+    print(f"scorecard: {path.as_posix()} {'written' if changed else 'is up to date'}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Deep reinforcement learning: DDPG, BCQ and their environments, many agents at once."""

@@ -1,0 +1,1013 @@
+r"""Batch-constrained deep Q-learning (BCQ): a policy from a fixed batch of transitions.
+
+BCQ never acts in the environment while it learns. It is the "trainer oracle" of the thesis
+(section 5.6.1): private transitions go in, a policy that answers queries comes out.
+Four networks per agent, s a state, a an action in [-1, 1]^{d_A}, z a latent vector:
+
+- a conditional variational auto-encoder (VAE), an encoder (s, a) -> (mean, log-std) of z
+  and a decoder G(s, z) -> a: it proposes actions like those of the data;
+- a perturbation network, (s, a) -> clip(a + Phi tanh(net)): it moves a proposal by at most Phi;
+- twin critics Q_1, Q_2, and slowly moving targets of critics and perturbation (primed).
+
+One update on a batch of (s, a, r, s', d), d = 1 where s' is absorbing (:func:`update`):
+
+1. VAE: the mean squared error of G(s, mean + std * noise) against a, plus 1/2 of the mean over the
+   latent coordinates of KL(N(mean, std^2) || N(0, 1)).
+2. Critics: n proposals a'_j = G(s', z_j), z_j normal and clipped to [-c, c], are perturbed by the
+   target network; both critics are fitted, in mean square, to::
+
+       y = r + discount (1 - d) max_j [ lambda min_i Q'_i(s', a'_j)
+                                        + (1 - lambda) max_i Q'_i(s', a'_j) ]
+
+3. Perturbation: one gradient step up the mean of Q_1(s, perturbed G(s, z)).
+4. Targets move by the rate tau.
+
+A query (:func:`act`) draws proposals for the state, perturbs them and returns the one that Q_1
+likes best. It is random only through the latent draws, and a function of its key.
+
+An update is a pure function of one agent. Populations are made by ``vmap``, training by ``scan``
+over chunks of updates. Speed: the random numbers of a chunk are drawn before it, and the first
+layer's share of a state is computed once for all its proposals instead of being repeated.
+
+Random numbers: in :func:`train` the networks and the noise of a chunk are drawn by the compiler's
+own generator (JAX's ``rbg``), which is faster than JAX's default. Its keys come from
+:class:`numpy.random.SeedSequence` of the agent's seed and the number of the chunk, so no two
+agents or chunks share one. Its numbers are the same in every run on one kind of machine, but may
+differ between a CPU and a GPU. Queries draw by the same generator, from the key that they are
+given, of any kind.
+
+Sources: Fujimoto, Meger and Precup 2019, Algorithm 1 and the appendix on its settings (that
+what is not stated there, such as which critic chooses the action, is read from the authors'
+published program); thesis, sections 5.5 and 5.6.1.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import ArrayLike, NDArray
+
+from dprl import _validation as check
+from dprl.agents import checkpoints
+from dprl.agents.episodes import Transitions
+from dprl.agents.networks import (
+    Batch,
+    Params,
+    Tree,
+    fast_key,
+    mlp_apply,
+    mlp_inits,
+    soft_update,
+)
+
+LOSSES = ("reconstruction", "divergence", "critics", "perturbation")
+"""Names of the four losses that :func:`update` reports, in the order of the last axis."""
+
+CHUNK = 200
+"""Updates in one compiled call, unless said otherwise; random numbers are drawn for each."""
+
+_WIDE = 256  # widths from which a CPU updates one model after the other
+_ACTION_SLACK = 1e-5  # float32 rounding of an action that was clipped to [-1, 1]
+
+
+@dataclass(frozen=True)
+class BCQSettings:
+    """Hyper-parameters of BCQ; the defaults are those of Fujimoto, Meger and Precup 2019.
+
+    Parameters
+    ----------
+    hidden : tuple of int
+        Widths of the hidden layers of critics and perturbation network.
+    vae_hidden : tuple of int
+        Widths of the hidden layers of encoder and decoder.
+    latent_factor : int
+        Latent coordinates per action coordinate.
+    perturbation : float
+        Phi >= 0: how far a proposal may be moved, per coordinate.
+    log_std_range : (float, float)
+        The encoder's log standard deviation is clipped to it.
+    latent_clip : float
+        c > 0: latent draws are clipped to [-c, c] when actions are proposed.
+    divergence_weight : float
+        Weight of the KL term; it multiplies the mean over latent coordinates.
+    minimum_weight : float
+        lambda in [0, 1]: 1 is the minimum of the two critics, 0 the maximum.
+    learning_rate : float
+        Of Adam, for all networks.
+    discount : float
+        In [0, 1).
+    target_rate : float
+        tau in (0, 1]: share of the new parameters in the targets per update.
+    batch_size : int
+        Transitions per update, drawn with replacement.
+    candidates : int
+        n: proposals per next state in the critics' target.
+    acting_candidates : int
+        Proposals per query.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is outside its range.
+
+    Examples
+    --------
+    >>> BCQSettings.paper().hidden, BCQSettings.laptop().hidden
+    ((400, 300), (64, 64))
+    >>> BCQSettings(perturbation=-0.1)
+    Traceback (most recent call last):
+    ValueError: perturbation must not be negative, got -0.1
+    """
+
+    hidden: tuple[int, ...] = (400, 300)
+    vae_hidden: tuple[int, ...] = (750, 750)
+    latent_factor: int = 2
+    perturbation: float = 0.05
+    log_std_range: tuple[float, float] = (-4.0, 15.0)
+    latent_clip: float = 0.5
+    divergence_weight: float = 0.5
+    minimum_weight: float = 0.75
+    learning_rate: float = 1e-3
+    discount: float = 0.99
+    target_rate: float = 0.005
+    batch_size: int = 100
+    candidates: int = 10
+    acting_candidates: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "vae_hidden"):
+            widths = getattr(self, name)
+            if not isinstance(widths, tuple) or not widths:
+                raise TypeError(f"{name} must be a tuple of layer widths, got {widths!r}")
+            for width in widths:
+                check.whole(f"each width in {name}", width)
+        for name in ("latent_factor", "batch_size", "candidates", "acting_candidates"):
+            check.whole(name, getattr(self, name))
+        for name in ("latent_clip", "learning_rate"):
+            check.positive(name, getattr(self, name))
+        for name in ("perturbation", "divergence_weight"):
+            if check.real(name, getattr(self, name)) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        check.discount(self.discount)
+        if not 0 <= check.real("minimum_weight", self.minimum_weight) <= 1:
+            raise ValueError(f"minimum_weight must lie in [0, 1], got {self.minimum_weight!r}")
+        if not 0 < check.real("target_rate", self.target_rate) <= 1:
+            raise ValueError(f"target_rate must lie in (0, 1], got {self.target_rate!r}")
+        if not isinstance(self.log_std_range, tuple) or len(self.log_std_range) != 2:
+            raise TypeError(f"log_std_range must be a pair, got {self.log_std_range!r}")
+        low, high = (check.real("log_std_range", x) for x in self.log_std_range)
+        if not low < high:
+            raise ValueError(f"log_std_range must increase, got {self.log_std_range!r}")
+
+    @classmethod
+    def paper(cls) -> BCQSettings:
+        """Sizes of Fujimoto, Meger and Precup 2019."""
+        return cls()
+
+    @classmethod
+    def laptop(cls) -> BCQSettings:
+        """The same algorithm with small networks and fewer proposals per query."""
+        return cls(hidden=(64, 64), vae_hidden=(128, 128), acting_candidates=20)
+
+
+class BCQParameters(NamedTuple):
+    """Network parameters of one agent; twin critics are stacked in a leading axis of 2."""
+
+    encoder: Params
+    decoder: Params
+    perturbation: Params
+    critics: Params
+    target_perturbation: Params
+    target_critics: Params
+
+
+class BCQState(NamedTuple):
+    """What an update changes: the parameters and Adam's averages for each of the three steps."""
+
+    parameters: BCQParameters
+    vae_adam: Any
+    critics_adam: Any
+    perturbation_adam: Any
+
+
+class Noise(NamedTuple):
+    """The standard normal draws of one update; b = batch size, L = latent size.
+
+    encoding (b, L) for the VAE's step, proposals (b, candidates, L) for the target,
+    proposal (b, L) for the perturbation's step. Clipping happens where they are used.
+    """
+
+    encoding: jax.Array
+    proposals: jax.Array
+    proposal: jax.Array
+
+
+def draw_noise(
+    key: jax.Array, action_size: int, settings: BCQSettings, leading: tuple[int, ...] = ()
+) -> Noise:
+    """Independent standard normal numbers for one update, or for a block of updates.
+
+    Examples
+    --------
+    >>> draw = partial(draw_noise, action_size=3, settings=BCQSettings.laptop(), leading=(5,))
+    >>> [x.shape for x in jax.eval_shape(draw, jax.random.key(0))]
+    [(5, 100, 6), (5, 100, 10, 6), (5, 100, 6)]
+    """
+    return _cut(_draw(key, action_size, settings, leading))
+
+
+def _draw(
+    key: jax.Array, action_size: int, settings: BCQSettings, leading: tuple[int, ...]
+) -> jax.Array:
+    latent = settings.latent_factor * action_size
+    shape = (*leading, settings.batch_size, settings.candidates + 2, latent)
+    return jax.random.normal(key, shape)
+
+
+def _cut(numbers: jax.Array) -> Noise:
+    return Noise(numbers[..., 0, :], numbers[..., 2:, :], numbers[..., 1, :])
+
+
+def initialise(
+    key: jax.Array, observation_size: int, action_size: int, settings: BCQSettings
+) -> BCQState:
+    """A fresh agent. The targets start as copies of their networks.
+
+    Parameters
+    ----------
+    key : jax.Array
+        A key of ``jax.random.key``.
+    observation_size, action_size : int
+        d_s and d_A, at least 1.
+    settings : BCQSettings
+
+    Returns
+    -------
+    BCQState
+
+    Examples
+    --------
+    >>> state = jax.eval_shape(lambda: initialise(jax.random.key(0), 11, 3, BCQSettings.paper()))
+    >>> [layer.weight.shape for layer in state.parameters.critics]
+    [(2, 14, 400), (2, 400, 300), (2, 300, 1)]
+    """
+    check.whole("observation_size", observation_size)
+    check.whole("action_size", action_size)
+    check.instance("settings", settings, BCQSettings)
+    latent, both = settings.latent_factor * action_size, observation_size + action_size
+    encoder, decoder, perturbation, *twins = mlp_inits(
+        key,
+        [
+            (both, *settings.vae_hidden, 2 * latent),
+            (observation_size + latent, *settings.vae_hidden, action_size),
+            (both, *settings.hidden, action_size),
+            *[(both, *settings.hidden, 1)] * 2,
+        ],
+    )
+    critics = _stacked(twins)
+    adam = _adam(settings)
+    copy = partial(jax.tree.map, jnp.copy)
+    return BCQState(
+        BCQParameters(encoder, decoder, perturbation, critics, copy(perturbation), copy(critics)),
+        vae_adam=adam.init((encoder, decoder)),
+        critics_adam=adam.init(critics),
+        perturbation_adam=adam.init(perturbation),
+    )
+
+
+# The networks. A first layer sees two inputs side by side, x and y. Its weights are cut
+# in two, so that x, computed once, is added to each of several y that share it.
+
+
+def _joint(
+    layers: Params,
+    x: jax.Array,
+    y: jax.Array,
+    final: Callable[[jax.Array], jax.Array] | None = None,
+) -> jax.Array:
+    """The network at the inputs [x, y]: x (..., d_x), y (..., d_y) or (..., n, d_y)."""
+    (weights, bias), rest = layers[0], layers[1:]
+    from_x = x @ weights[: x.shape[-1]] + bias
+    if y.ndim > x.ndim:
+        from_x = from_x[..., None, :]
+    hidden = jax.nn.relu(from_x + y @ weights[x.shape[-1] :])
+    return mlp_apply(rest, hidden, final=final)
+
+
+def _encode(
+    encoder: Params, observations: jax.Array, actions: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Mean and log standard deviation (not yet clipped) of the latent vector."""
+    mean, log_std = jnp.split(_joint(encoder, observations, actions), 2, axis=-1)
+    return mean, log_std
+
+
+def _decode(decoder: Params, observations: jax.Array, latent: jax.Array) -> jax.Array:
+    return _joint(decoder, observations, latent, final=jnp.tanh)
+
+
+def _propose(
+    decoder: Params, observations: jax.Array, noise: jax.Array, settings: BCQSettings
+) -> jax.Array:
+    clipped = jnp.clip(noise, -settings.latent_clip, settings.latent_clip)
+    return _decode(decoder, observations, clipped)
+
+
+def _perturb(
+    perturbation: Params, observations: jax.Array, actions: jax.Array, settings: BCQSettings
+) -> jax.Array:
+    shift = settings.perturbation * _joint(perturbation, observations, actions, final=jnp.tanh)
+    return jnp.clip(actions + shift, -1.0, 1.0)
+
+
+def _twin_values(critics: Params, observations: jax.Array, actions: jax.Array) -> jax.Array:
+    """Values of both critics, leading axis 2."""
+    return jax.vmap(lambda one: _joint(one, observations, actions)[..., 0])(critics)
+
+
+def _first(critics: Params) -> Params:
+    one: Params = jax.tree.map(lambda leaf: leaf[0], critics)
+    return one
+
+
+# The losses: what an update descends, one function each.
+
+
+def vae_loss(
+    vae: tuple[Params, Params], batch: Batch, noise: jax.Array, settings: BCQSettings
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """Loss of (encoder, decoder); with it its two parts, reconstruction and divergence.
+
+    The reconstruction is the mean over batch and action coordinates of the squared error; the
+    divergence the mean over batch and latent coordinates of
+    (mean^2 + std^2 - 1)/2 - log std.
+    """
+    encoder, decoder = vae
+    mean, log_std = _encode(encoder, batch.observations, batch.actions)
+    log_std = jnp.clip(log_std, *settings.log_std_range)
+    decoded = _decode(decoder, batch.observations, mean + jnp.exp(log_std) * noise)
+    reconstruction = jnp.mean((decoded - batch.actions) ** 2)
+    divergence = jnp.mean((mean**2 + jnp.exp(2 * log_std) - 1) / 2 - log_std)
+    return reconstruction + settings.divergence_weight * divergence, (reconstruction, divergence)
+
+
+def critic_targets(
+    parameters: BCQParameters, batch: Batch, noise: jax.Array, settings: BCQSettings
+) -> jax.Array:
+    """The soft clipped double-Q target y, shape (batch,)."""
+    proposals = _propose(parameters.decoder, batch.next_observations, noise, settings)
+    actions = _perturb(parameters.target_perturbation, batch.next_observations, proposals, settings)
+    twins = _twin_values(parameters.target_critics, batch.next_observations, actions)
+    share = settings.minimum_weight
+    values = share * jnp.min(twins, axis=0) + (1 - share) * jnp.max(twins, axis=0)
+    best = jnp.max(values, axis=-1)
+    return batch.rewards + settings.discount * (1 - batch.terminals) * best
+
+
+def critics_loss(critics: Params, batch: Batch, targets: jax.Array) -> jax.Array:
+    """Sum over the twins of the mean squared distance to the targets."""
+    values = _twin_values(critics, batch.observations, batch.actions)
+    return jnp.sum(jnp.mean((values - targets) ** 2, axis=-1))
+
+
+def perturbation_loss(
+    perturbation: Params,
+    parameters: BCQParameters,
+    batch: Batch,
+    noise: jax.Array,
+    settings: BCQSettings,
+) -> jax.Array:
+    """Minus the mean value, by the first critic, of perturbed proposals."""
+    proposals = _propose(parameters.decoder, batch.observations, noise, settings)
+    actions = _perturb(perturbation, batch.observations, proposals, settings)
+    return -jnp.mean(_joint(_first(parameters.critics), batch.observations, actions))
+
+
+def _adam(settings: BCQSettings) -> optax.GradientTransformation:
+    return optax.adam(settings.learning_rate)
+
+
+def update(
+    state: BCQState, batch: Batch, noise: Noise, settings: BCQSettings
+) -> tuple[BCQState, jax.Array]:
+    """One update of one agent: a pure function (Fujimoto et al. 2019, Algorithm 1).
+
+    In this order, each step with what the steps before it have changed: VAE, critics,
+    perturbation, targets.
+
+    Parameters
+    ----------
+    state : BCQState
+    batch : Batch
+        Arrays (b, ...).
+    noise : Noise
+        Of :func:`draw_noise`.
+    settings : BCQSettings
+
+    Returns
+    -------
+    BCQState
+    losses : jax.Array, shape (4,)
+        Each before its step; named by :data:`LOSSES`.
+    """
+    adam, parameters = _adam(settings), state.parameters
+    vae = (parameters.encoder, parameters.decoder)
+    (_, parts), slope = jax.value_and_grad(vae_loss, has_aux=True)(
+        vae, batch, noise.encoding, settings
+    )
+    (encoder, decoder), vae_adam = _step(adam, slope, state.vae_adam, vae)
+    parameters = parameters._replace(encoder=encoder, decoder=decoder)
+
+    targets = critic_targets(parameters, batch, noise.proposals, settings)
+    critic_value, slope = jax.value_and_grad(critics_loss)(parameters.critics, batch, targets)
+    critics, critics_adam = _step(adam, slope, state.critics_adam, parameters.critics)
+    parameters = parameters._replace(critics=critics)
+
+    actor_value, slope = jax.value_and_grad(perturbation_loss)(
+        parameters.perturbation, parameters, batch, noise.proposal, settings
+    )
+    perturbation, perturbation_adam = _step(
+        adam, slope, state.perturbation_adam, parameters.perturbation
+    )
+    old = (parameters.target_perturbation, parameters.target_critics)
+    new = soft_update(old, (perturbation, critics), settings.target_rate)
+    parameters = BCQParameters(encoder, decoder, perturbation, critics, *new)
+    losses = jnp.stack([*parts, critic_value, actor_value])
+    return BCQState(parameters, vae_adam, critics_adam, perturbation_adam), losses
+
+
+def _step(adam: optax.GradientTransformation, slope: Any, adam_state: Any, at: Any) -> Any:
+    change, adam_state = adam.update(slope, adam_state, at)
+    return optax.apply_updates(at, change), adam_state
+
+
+@partial(jax.jit, static_argnames="settings")
+def act(
+    parameters: BCQParameters, key: jax.Array, observations: jax.Array, settings: BCQSettings
+) -> jax.Array:
+    """Greedy actions of one agent; deterministic given the key.
+
+    For each observation ``settings.acting_candidates`` proposals are drawn and perturbed; the one
+    with the largest value by the first critic is returned.
+
+    Parameters
+    ----------
+    parameters : BCQParameters
+    key : jax.Array
+        Of the latent draws.
+    observations : jax.Array, shape (n, d_s)
+    settings : BCQSettings
+
+    Returns
+    -------
+    jax.Array, shape (n, d_A)
+        In [-1, 1].
+    """
+    _check_inputs(parameters, observations)
+    noise = _draw_candidates(key, parameters, observations, settings)
+    return _best_of(parameters, noise, observations, settings)
+
+
+def _draw_candidates(
+    key: jax.Array, parameters: BCQParameters, observations: jax.Array, settings: BCQSettings
+) -> jax.Array:
+    """Standard normal numbers for the queries of one agent, (n, acting_candidates, L)."""
+    count, width = observations.shape[-2:]
+    latent = parameters.decoder[0].weight.shape[-2] - width
+    return jax.random.normal(fast_key(key), (count, settings.acting_candidates, latent))
+
+
+def _best_of(
+    parameters: BCQParameters, noise: jax.Array, observations: jax.Array, settings: BCQSettings
+) -> jax.Array:
+    proposals = _propose(parameters.decoder, observations, noise, settings)
+    actions = _perturb(parameters.perturbation, observations, proposals, settings)
+    values = _joint(_first(parameters.critics), observations, actions)[..., 0]
+    best = jnp.argmax(values, axis=-1)
+    return jnp.take_along_axis(actions, best[:, None, None], axis=1)[:, 0]
+
+
+@jax.jit
+def vae_reconstruction_error(
+    parameters: BCQParameters, observations: jax.Array, actions: jax.Array
+) -> jax.Array:
+    """How far the VAE's decoding of the encoding's mean lies from each action.
+
+    No noise is drawn. Needs the model's parameters: a white-box quantity.
+
+    Parameters
+    ----------
+    parameters : BCQParameters
+        Of one model.
+    observations, actions : jax.Array, shapes (n, d_s), (n, d_A)
+
+    Returns
+    -------
+    jax.Array, shape (n,)
+        Mean over action coordinates of the squared error.
+    """
+    _check_inputs(parameters, observations, actions)
+    mean, _ = _encode(parameters.encoder, observations, actions)
+    decoded = _decode(parameters.decoder, observations, mean)
+    return jnp.mean((decoded - actions) ** 2, axis=-1)
+
+
+def _check_inputs(
+    parameters: BCQParameters, observations: jax.Array, actions: jax.Array | None = None
+) -> None:
+    d_a = parameters.decoder[-1].bias.shape[-1]
+    d_s = parameters.encoder[0].weight.shape[-2] - d_a
+    if observations.ndim != 2 or observations.shape[1] != d_s:
+        raise ValueError(f"observations must have shape (n, {d_s}), got {observations.shape}")
+    if actions is not None and actions.shape != (observations.shape[0], d_a):
+        raise ValueError(
+            f"actions must have shape ({observations.shape[0]}, {d_a}), got {actions.shape}"
+        )
+
+
+# Training many agents.
+
+
+@dataclass(frozen=True, eq=False)
+class BCQPopulation:
+    """Trained models, stacked; made by :func:`train` or :meth:`load`.
+
+    Attributes
+    ----------
+    settings : BCQSettings
+    parameters : BCQParameters
+        Everything, the VAE included; leading axis = models.
+    losses : ndarray, shape (models, chunks, 4)
+        Means over the updates of each chunk, named by :data:`LOSSES`.
+    seeds : tuple of int
+        One per model.
+    updates : int
+        Updates that each model has received.
+    """
+
+    settings: BCQSettings
+    parameters: BCQParameters
+    losses: NDArray[np.float32]
+    seeds: tuple[int, ...]
+    updates: int
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def action_size(self) -> int:
+        """d_A."""
+        return int(self.parameters.decoder[-1].bias.shape[-1])
+
+    @property
+    def observation_size(self) -> int:
+        """d_s."""
+        return int(self.parameters.encoder[0].weight.shape[-2]) - self.action_size
+
+    def model(self, index: int) -> BCQParameters:
+        """Parameters of one model, index 0 ... len - 1."""
+        if check.whole("model", index, minimum=0) >= len(self):
+            raise ValueError(f"model must be below {len(self)}, got {index}")
+        one: BCQParameters = jax.tree.map(lambda leaf: leaf[index], self.parameters)
+        return one
+
+    def select(self, models: Sequence[int]) -> BCQPopulation:
+        """Some of the models as a population of their own, in the order given.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there is none, or a number is not in 0 ... len - 1.
+        """
+        rows = [check.whole("each of models", index, minimum=0) for index in models]
+        if not rows or max(rows) >= len(self):
+            raise ValueError(
+                f"models must be one or more numbers below {len(self)}, got {list(models)}"
+            )
+        chosen = np.array(rows)
+        return replace(
+            self,
+            parameters=jax.tree.map(lambda leaf: leaf[chosen], self.parameters),
+            losses=self.losses[chosen],
+            seeds=tuple(self.seeds[row] for row in rows),
+        )
+
+    def act(self, key: jax.Array, observations: ArrayLike) -> jax.Array:
+        """Greedy actions of all models at once, each at its own observations.
+
+        Parameters
+        ----------
+        key : jax.Array
+            Of the latent draws; each model draws with its own part of it.
+        observations : array_like, shape (models, n, d_s)
+
+        Returns
+        -------
+        jax.Array, shape (models, n, d_A)
+        """
+        x = jnp.asarray(observations, dtype=jnp.float32)
+        if x.ndim != 3 or x.shape[0] != len(self) or x.shape[2] != self.observation_size:
+            raise ValueError(
+                f"observations must have shape ({len(self)}, n, {self.observation_size}), "
+                f"got {x.shape}"
+            )
+        keys = jax.random.split(key, len(self))
+        actions: jax.Array = _act_all(self.parameters, keys, x, self.settings)
+        return actions
+
+    def policy(
+        self, model: int, key: jax.Array
+    ) -> Callable[[NDArray[np.float32], int], NDArray[np.float32]]:
+        """One model as a policy of :func:`dprl.agents.environments.rollout`.
+
+        Returns
+        -------
+        callable
+            (observations (n, d_s), step) -> actions (n, d_A); the latent draws of a step
+            come from ``fold_in(key, step)``.
+        """
+        parameters = self.model(model)
+
+        def policy(observations: NDArray[np.float32], step: int) -> NDArray[np.float32]:
+            now = jax.random.fold_in(key, step)
+            return np.asarray(act(parameters, now, jnp.asarray(observations), self.settings))
+
+        return policy
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one file (:func:`dprl.agents.checkpoints.save`)."""
+        checkpoints.save(
+            path,
+            {"parameters": self.parameters, "losses": self.losses},
+            {
+                "kind": "bcq population",
+                "settings": asdict(self.settings),
+                "sizes": [self.observation_size, self.action_size],
+                "seeds": list(self.seeds),
+                "updates": self.updates,
+                "chunks": self.losses.shape[1],
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> BCQPopulation:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        dprl.agents.checkpoints.CheckpointError
+            If it is not such a file.
+        """
+        found = checkpoints.read_metadata(path)
+        if found.get("kind") != "bcq population":
+            raise checkpoints.CheckpointError(
+                f"{Path(path).name} does not hold a BCQ population, but {found.get('kind')!r}"
+            )
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in found["settings"].items()
+        }
+        settings, seeds = BCQSettings(**values), tuple(found["seeds"])
+        observation_size, action_size = found["sizes"]
+        like = _shapes(len(seeds), observation_size, action_size, settings).parameters
+        losses = np.empty((len(seeds), found["chunks"], len(LOSSES)), np.float32)
+        tree = checkpoints.load(path, {"parameters": like, "losses": losses})
+        parameters = jax.tree.map(jnp.asarray, tree["parameters"])
+        return cls(settings, parameters, tree["losses"], seeds, found["updates"])
+
+
+@partial(jax.jit, static_argnames="settings")
+def _act_all(
+    parameters: BCQParameters, keys: jax.Array, observations: jax.Array, settings: BCQSettings
+) -> jax.Array:
+    def draw(key: jax.Array) -> jax.Array:
+        return _draw_candidates(key, parameters, observations, settings)
+
+    noise = jax.lax.map(draw, keys)  # not vmap: see fast_key
+    best = jax.vmap(partial(_best_of, settings=settings))
+    actions: jax.Array = best(parameters, noise, observations)
+    return actions
+
+
+def _fresh(
+    raw_keys: NDArray[np.uint32], observation_size: int, action_size: int, settings: BCQSettings
+) -> BCQState:
+    """Stacked first states; raw keys (models, 4)."""
+    # one model after the other, not vmap: this generator mixes the keys of a vmap
+    sizes = (observation_size, action_size, settings)
+    models: list[BCQState] = [_fresh_model(raw, *sizes) for raw in raw_keys]
+    return _stacked(models)
+
+
+@partial(jax.jit, static_argnames=("observation_size", "action_size", "settings"))
+def _fresh_model(
+    raw_key: jax.Array, observation_size: int, action_size: int, settings: BCQSettings
+) -> BCQState:
+    key = jax.random.wrap_key_data(raw_key, impl="rbg")
+    return initialise(key, observation_size, action_size, settings)
+
+
+def _shapes(
+    models: int, observation_size: int, action_size: int, settings: BCQSettings
+) -> BCQState:
+    """The state of so many models, shapes and types only."""
+    raw = np.zeros((models, 4), np.uint32)
+    shapes: BCQState = jax.eval_shape(lambda: _fresh(raw, observation_size, action_size, settings))
+    return shapes
+
+
+def _stacked(trees: Sequence[Tree]) -> Tree:
+    whole: Tree = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    return whole
+
+
+def _raw_keys(seeds: Sequence[int], *purpose: int) -> NDArray[np.uint32]:
+    """Raw keys (models, 2, 4): two for each seed and purpose."""
+    words = [np.random.SeedSequence(seed, spawn_key=purpose).generate_state(8) for seed in seeds]
+    return np.array(words, dtype=np.uint32).reshape(-1, 2, 4)
+
+
+@partial(jax.jit, static_argnames=("length", "action_size", "settings"))
+def _run_chunk(
+    state: BCQState,
+    data: Batch,
+    sizes: jax.Array,
+    keys: jax.Array,
+    length: int,
+    action_size: int,
+    settings: BCQSettings,
+) -> tuple[BCQState, jax.Array]:
+    """`length` updates of every model, with the random numbers of raw keys (models, 2, 4)."""
+
+    def draw(raw_and_size: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        raw, size = raw_and_size
+        rows, bulk = (jax.random.wrap_key_data(raw[i], impl="rbg") for i in (0, 1))
+        # a remainder favours no row by more than a factor 1 + size / 2^32
+        chosen = jax.random.bits(rows, (length, settings.batch_size), jnp.uint32) % size
+        return chosen, _draw(bulk, action_size, settings, (length,))
+
+    chosen, numbers = jax.lax.map(draw, (keys, sizes))  # not vmap, as in _fresh
+
+    def one_model(
+        state: BCQState, data: Batch, chosen: jax.Array, numbers: jax.Array
+    ) -> tuple[BCQState, jax.Array]:
+        def body(state: BCQState, now: tuple[jax.Array, jax.Array]) -> tuple[BCQState, jax.Array]:
+            rows, numbers = now
+            batch = jax.tree.map(lambda x: x[rows], data)
+            return update(state, batch, _cut(numbers), settings)
+
+        state, losses = jax.lax.scan(body, state, (chosen, numbers))
+        return state, losses.mean(axis=0)
+
+    of_all = (state, data, chosen, numbers)
+    trained: tuple[BCQState, jax.Array]
+    if _one_by_one(settings):
+        trained = jax.lax.map(lambda of_one: one_model(*of_one), of_all)
+    else:
+        trained = jax.vmap(one_model)(*of_all)
+    return trained
+
+
+def _one_by_one(settings: BCQSettings) -> bool:
+    """Whether a group's models are updated one after the other.
+
+    On a CPU, products of stacks of wide matrices take about 1.3 times as long as the same
+    products one by one. Accelerators, and small matrices, want stacks.
+    """
+    wide = max(*settings.hidden, *settings.vae_hidden) >= _WIDE
+    return wide and jax.default_backend() == "cpu"
+
+
+def train(
+    datasets: Sequence[Transitions],
+    settings: BCQSettings,
+    *,
+    seeds: Sequence[int],
+    updates: int,
+    chunk: int = CHUNK,
+    checkpoint: str | Path | None = None,
+    save_every: float = 60.0,
+    deadline: checkpoints.Deadline | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> BCQPopulation:
+    """Train one model on each data set, all in lockstep.
+
+    Model i draws its initial networks, batches and noise from ``seeds[i]`` alone. Two calls with
+    the same arguments give the same parameters on the same machine, bit by bit, also if one
+    of them was killed in between and resumed from its checkpoint.
+
+    Parameters
+    ----------
+    datasets : sequence of Transitions
+        One per model; their sizes may differ. Actions in [-1, 1].
+    settings : BCQSettings
+    seeds : sequence of int
+        One per model, >= 0; equal seeds give equal networks at the start.
+    updates : int
+        Updates per model.
+    chunk : int
+        Updates per compiled call; random numbers are drawn per chunk, so it is part of the
+        result. Memory of a chunk's noise: models x chunk x batch_size x (candidates + 2) x L
+        floats.
+    checkpoint : path, optional
+        File to resume from, if it exists, and to write: every `save_every` seconds, at the
+        deadline and at the end. It can be continued with a larger `updates`, if it stopped at
+        a multiple of `chunk`.
+    save_every : float
+        Seconds between checkpoints, > 0.
+    deadline : Deadline, optional
+        When it passes, a checkpoint is written and
+        :class:`~dprl.agents.checkpoints.OutOfTime` raised.
+    progress : callable, optional
+        Called with (updates done, updates) after each chunk.
+
+    Returns
+    -------
+    BCQPopulation
+
+    Raises
+    ------
+    TypeError, ValueError
+        For data sets of different sizes of observation or action, actions outside [-1, 1],
+        another number of seeds, or numbers out of range.
+    dprl.agents.checkpoints.CheckpointError
+        If the checkpoint is one of other data, settings, seeds or chunk, or has more updates.
+
+    Examples
+    --------
+    >>> beyond = Transitions(np.zeros((1, 2)), [[1.5]], [0.0], np.zeros((1, 2)), [True])
+    >>> train([beyond], BCQSettings.laptop(), seeds=[0], updates=100)
+    Traceback (most recent call last):
+    ValueError: actions must lie in [-1, 1], got one of size 1.5
+    """
+    check.whole("updates", updates)
+    check.whole("chunk", chunk)
+    check.positive("save_every", save_every)
+    observation_size, action_size = _check_datasets(datasets, settings)
+    seeds = tuple(check.whole("each seed", seed, minimum=0) for seed in seeds)
+    if len(seeds) != len(datasets):
+        raise ValueError(
+            f"seeds must have one entry per data set, {len(datasets)}, got {len(seeds)}"
+        )
+    identity = {
+        "kind": "bcq training",
+        "settings": asdict(settings),
+        "data": checkpoints.fingerprint(
+            [[getattr(one, name) for name in Batch._fields] for one in datasets]
+        ),
+        "seeds": list(seeds),
+        "chunk": chunk,
+    }
+    path = None if checkpoint is None else Path(checkpoint)
+    given = (observation_size, action_size, settings)
+    if path is not None and path.exists():
+        like = _shapes(len(seeds), *given)
+        state, losses, done = _resume(path, like, identity, updates, chunk)
+    else:
+        state, done = _fresh(_raw_keys(seeds, 0)[:, 0], *given), 0
+        losses = np.zeros((len(seeds), 0, len(LOSSES)), np.float32)
+    team = _Team(datasets, action_size, settings)
+
+    def write() -> None:
+        if path is not None:
+            known = {**identity, "done": done, "chunks": losses.shape[1]}
+            checkpoints.save(path, {"state": state, "losses": losses}, known)
+
+    saved = time.monotonic()
+    while done < updates:
+        length = min(chunk, updates - done)
+        state, means = team.run(state, _raw_keys(seeds, 1, done // chunk), length)
+        losses = np.concatenate([losses, means[:, None]], axis=1)
+        done += length
+        if progress is not None:
+            progress(done, updates)
+        stop = deadline is not None and deadline.passed and done < updates
+        if stop or done == updates or time.monotonic() - saved > save_every:
+            write()
+            saved = time.monotonic()
+        if stop and deadline is not None:
+            deadline.check()
+    return BCQPopulation(settings, state.parameters, losses, seeds, done)
+
+
+class _Team:
+    """The models of a training, in groups that learn side by side.
+
+    The products of small matrices use one core. On a CPU as many groups as there are cores
+    learn at the same time, each on its own thread; an accelerator takes all models at once.
+    """
+
+    def __init__(
+        self, datasets: Sequence[Transitions], action_size: int, settings: BCQSettings
+    ) -> None:
+        cores = len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 1
+        sizes = np.array([len(one) for one in datasets], dtype=np.uint32)
+        everything = _stack(datasets, int(sizes.max()))
+        self.groups = [
+            slice(int(part[0]), int(part[-1]) + 1)
+            for part in np.array_split(np.arange(len(sizes)), min(cores, len(sizes)))
+        ]
+        self.data = [_part(everything, group) for group in self.groups]
+        self.sizes = [sizes[group] for group in self.groups]
+        self.given = (action_size, settings)
+        self.compiled: set[tuple[int, int]] = set()
+
+    def run(
+        self, state: BCQState, keys: NDArray[np.uint32], length: int
+    ) -> tuple[BCQState, NDArray[np.float32]]:
+        """One chunk; the new state and mean losses of all models."""
+
+        def of_group(i: int) -> tuple[BCQState, jax.Array]:
+            group = self.groups[i]
+            after: tuple[BCQState, jax.Array] = _run_chunk(
+                _part(state, group), self.data[i], self.sizes[i], keys[group], length, *self.given
+            )
+            jax.tree.map(lambda leaf: leaf.block_until_ready(), after)
+            return after
+
+        # groups of one size share a program: the first of them compiles it alone
+        shapes = [(len(sizes), length) for sizes in self.sizes]
+        first = {shape: i for i, shape in enumerate(shapes) if shape not in self.compiled}
+        done = {i: of_group(i) for i in first.values()}
+        self.compiled.update(first)
+        rest = [i for i in range(len(self.groups)) if i not in done]
+        if rest:
+            with ThreadPoolExecutor(len(rest)) as workers:
+                done.update(zip(rest, workers.map(of_group, rest), strict=True))
+        states, losses = zip(*(done[i] for i in range(len(self.groups))), strict=True)
+        return _joined(states), np.concatenate([np.asarray(x) for x in losses])
+
+
+def _part(tree: Tree, group: slice) -> Tree:
+    part: Tree = jax.tree.map(lambda leaf: jnp.asarray(leaf[group]), tree)
+    return part
+
+
+def _joined(trees: Sequence[Tree]) -> Tree:
+    whole: Tree = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
+    return whole
+
+
+def _resume(
+    path: Path, like: BCQState, identity: dict[str, Any], updates: int, chunk: int
+) -> tuple[BCQState, NDArray[np.float32], int]:
+    found = checkpoints.read_metadata(path)
+    shape = (len(identity["seeds"]), int(found.get("chunks", 0)), len(LOSSES))
+    tree = checkpoints.load(
+        path,
+        {"state": like, "losses": np.empty(shape, np.float32)},
+        metadata=identity,
+    )
+    done = int(found["done"])
+    if done > updates:
+        raise checkpoints.CheckpointError(
+            f"{path.name} has {done} updates already, more than the {updates} asked for"
+        )
+    if done < updates and done % chunk:
+        raise checkpoints.CheckpointError(
+            f"{path.name} ended after {done} updates, within a chunk of {chunk}: "
+            "it cannot be continued"
+        )
+    return jax.tree.map(jnp.asarray, tree["state"]), tree["losses"], done
+
+
+def _check_datasets(datasets: Sequence[Transitions], settings: BCQSettings) -> tuple[int, int]:
+    check.instance("settings", settings, BCQSettings)
+    if not datasets:
+        raise ValueError("datasets must hold at least one data set")
+    for one in datasets:
+        check.instance("each data set", one, Transitions)
+        largest = float(np.abs(one.actions).max())
+        if largest > 1 + _ACTION_SLACK:
+            raise ValueError(f"actions must lie in [-1, 1], got one of size {largest:g}")
+    sizes = {(one.observation_size, one.action_size) for one in datasets}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"all data sets must have the same sizes of observation and action, got {sorted(sizes)}"
+        )
+    return sizes.pop()
+
+
+def _stack(datasets: Sequence[Transitions], rows: int) -> Batch:
+    """All data in arrays (models, rows, ...); zeros after the end of the shorter ones."""
+
+    def padded(name: str) -> NDArray[np.float32]:
+        parts = [np.asarray(getattr(one, name), dtype=np.float32) for one in datasets]
+        out = np.zeros((len(parts), rows, *parts[0].shape[1:]), np.float32)
+        for place, part in zip(out, parts, strict=True):
+            place[: len(part)] = part
+        return out
+
+    return Batch(*(jnp.asarray(padded(name)) for name in Batch._fields))

@@ -1,0 +1,366 @@
+r"""Episodes of equal maximum length as arrays, and the transitions they are made of.
+
+An episode starts in a state s_0 and lasts T' <= T steps: observations o_0 ... o_T', actions
+a_0 ... a_{T'-1}, rewards r_0 ... r_{T'-1}. It ends by *termination* (an absorbing state was
+reached: the hopper fell) or by *time-out* after T steps (T is the environment's T_max). The
+two are not the same for a learner: the value of an absorbing state is zero, that of a state
+at which the clock ran out is not. :meth:`Episodes.transitions` keeps them apart unless it is
+told not to, by ``timeout_is_terminal``.
+
+n episodes are stored in rectangles of T steps, with zeros beyond the end of each.
+
+Source: thesis, sections 5.4 to 5.6 (trajectories, T_max); Pardo et al. 2018 (time limits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dprl import _validation as check
+from dprl._validation import BoolArray, FloatArray, IntArray
+
+Float32Array = NDArray[np.float32]
+
+#: Says in a file what it holds.
+KIND = "episodes"
+
+
+def _float32(name: str, values: ArrayLike, ndim: int) -> Float32Array:
+    """A finite float32 array; what is float32 already is not copied."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float32:
+        if values.ndim != ndim:
+            raise ValueError(f"{name} must have {ndim} dimension(s), got shape {values.shape}")
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} holds NaN or infinite values; all must be finite")
+        return values
+    x = check.finite_array(name, values, ndim=ndim)
+    largest = float(np.finfo(np.float32).max)
+    if (np.abs(x) > largest).any():
+        raise ValueError(f"{name} holds values beyond the range of float32, {largest:.3g}")
+    return x.astype(np.float32)
+
+
+def _flags(name: str, values: ArrayLike) -> BoolArray:
+    x = np.asarray(values)
+    if x.dtype != np.bool_ or x.ndim != 1:
+        raise ValueError(f"{name} must be one bool each, got {x.dtype} of shape {x.shape}")
+    return x
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Steps (o, a, r, o', terminal) of any episodes, one a row.
+
+    Parameters
+    ----------
+    observations, next_observations : array_like, shape (N, d_s)
+        Before and after the step; kept as float32.
+    actions : array_like, shape (N, d_A)
+        Kept as float32.
+    rewards : array_like, shape (N,)
+        Kept as float32.
+    terminals : array of bool, shape (N,)
+        True where the value of what follows is zero.
+
+    Raises
+    ------
+    ValueError
+        If the sizes do not fit, a number is not finite, or there is no step at all.
+
+    Examples
+    --------
+    >>> one = Transitions([[0.0, 1.0]], [[0.5]], [2.0], [[1.0, 1.0]], np.array([True]))
+    >>> len(one), one.observation_size, one.action_size
+    (1, 2, 1)
+    """
+
+    observations: Float32Array
+    actions: Float32Array
+    rewards: Float32Array
+    next_observations: Float32Array
+    terminals: BoolArray
+
+    def __init__(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        next_observations: ArrayLike,
+        terminals: ArrayLike,
+    ) -> None:
+        arrays = {
+            "observations": _float32("observations", observations, 2),
+            "actions": _float32("actions", actions, 2),
+            "rewards": _float32("rewards", rewards, 1),
+            "next_observations": _float32("next_observations", next_observations, 2),
+            "terminals": _flags("terminals", terminals),
+        }
+        sizes = {name: len(array) for name, array in arrays.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"all arrays must have one row a step, got {sizes}")
+        if not sizes["rewards"]:
+            raise ValueError("transitions must hold at least one step, got none")
+        before, after = arrays["observations"].shape, arrays["next_observations"].shape
+        if before != after:
+            raise ValueError(f"observations {before} and next_observations {after} must agree")
+        for name, array in arrays.items():
+            object.__setattr__(self, name, array)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def observation_size(self) -> int:
+        """d_s, numbers in one observation."""
+        return int(self.observations.shape[1])
+
+    @property
+    def action_size(self) -> int:
+        """d_A, numbers in one action."""
+        return int(self.actions.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """n episodes of at most T steps; entries beyond an episode's end are zero.
+
+    Parameters
+    ----------
+    observations : array_like, shape (n, T + 1, d_s)
+        o_0 ... o_T', the last one included; kept as float32.
+    actions : array_like, shape (n, T, d_A)
+        Kept as float32.
+    rewards : array_like, shape (n, T)
+        Kept as float32.
+    lengths : array_like of int, shape (n,)
+        Number of steps T' of each, from 1 to T.
+    terminated : array of bool, shape (n,)
+        True if the last step led into an absorbing state, False if time ran out.
+    initial_states : array_like, shape (n, k)
+        Physics state s_0, from which the episode can be run again (positions, then
+        velocities); float64.
+
+    Raises
+    ------
+    TypeError
+        If lengths are not integers.
+    ValueError
+        If shapes do not fit, a number is not finite, a length is outside 1 ... T, or an
+        entry beyond the end of an episode is not zero.
+
+    Examples
+    --------
+    >>> two = Episodes(
+    ...     observations=np.ones((2, 4, 1)) * [[[1], [1], [1], [1]], [[1], [1], [0], [0]]],
+    ...     actions=np.ones((2, 3, 1)) * [[[1], [1], [1]], [[1], [0], [0]]],
+    ...     rewards=[[1, 1, 1], [5, 0, 0]],
+    ...     lengths=[3, 1],
+    ...     terminated=np.array([False, True]),
+    ...     initial_states=np.zeros((2, 2)),
+    ... )
+    >>> len(two), two.t_max, two.returns.tolist()
+    (2, 3, [3.0, 5.0])
+    >>> two.transitions().terminals.tolist()
+    [False, False, False, True]
+    >>> two.transitions(timeout_is_terminal=True).terminals.tolist()
+    [False, False, True, True]
+    """
+
+    observations: Float32Array
+    actions: Float32Array
+    rewards: Float32Array
+    lengths: IntArray
+    terminated: BoolArray
+    initial_states: FloatArray
+
+    def __init__(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        lengths: ArrayLike,
+        terminated: ArrayLike,
+        initial_states: ArrayLike,
+    ) -> None:
+        arrays: dict[str, NDArray[Any]] = {
+            "observations": _float32("observations", observations, 3),
+            "actions": _float32("actions", actions, 3),
+            "rewards": _float32("rewards", rewards, 2),
+            "lengths": _whole_lengths(lengths),
+            "terminated": _flags("terminated", terminated),
+            "initial_states": check.finite_array("initial_states", initial_states, ndim=2),
+        }
+        sizes = {name: len(array) for name, array in arrays.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"all arrays must have one row an episode, got {sizes}")
+        t = arrays["rewards"].shape[1]
+        steps = (arrays["observations"].shape[1] - 1, arrays["actions"].shape[1], t)
+        if len(set(steps)) > 1:
+            raise ValueError(
+                "observations must have T + 1 entries along axis 1, actions and rewards T; "
+                f"got {steps[0] + 1}, {steps[1]} and {steps[2]}"
+            )
+        ends = arrays["lengths"]
+        if not len(ends):
+            raise ValueError("there must be at least one episode, got none")
+        if ends.min() < 1 or ends.max() > t:
+            raise ValueError(f"lengths must lie in 1 ... T = {t}, got {ends.min()} to {ends.max()}")
+        beyond = np.arange(t + 1) > ends[:, None]
+        idle = np.arange(t) >= ends[:, None]
+        for name, outside in (("observations", beyond), ("actions", idle), ("rewards", idle)):
+            if arrays[name][outside].any():
+                raise ValueError(f"{name} must be zero beyond the end of an episode")
+        for name, array in arrays.items():
+            object.__setattr__(self, name, array)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def t_max(self) -> int:
+        """T, the largest number of steps an episode can have."""
+        return int(self.rewards.shape[1])
+
+    @property
+    def observation_size(self) -> int:
+        """d_s, numbers in one observation."""
+        return int(self.observations.shape[2])
+
+    @property
+    def action_size(self) -> int:
+        """d_A, numbers in one action."""
+        return int(self.actions.shape[2])
+
+    @property
+    def steps(self) -> BoolArray:
+        """Shape (n, T): True where the episode took a step."""
+        return np.asarray(np.arange(self.t_max) < self.lengths[:, None])
+
+    @property
+    def returns(self) -> FloatArray:
+        """Shape (n,): undiscounted sum of rewards of each episode."""
+        return np.asarray(self.rewards.sum(axis=1, dtype=np.float64))
+
+    def select(self, indices: ArrayLike) -> Episodes:
+        """Some of the episodes, in the order asked for.
+
+        Parameters
+        ----------
+        indices : array_like of int, shape (m,), or of bool, shape (n,)
+            Positions 0 ... n - 1 (repeats are allowed), or a mask.
+
+        Raises
+        ------
+        TypeError
+            If the indices are neither integers nor bools.
+        ValueError
+            If there is none, or one is not among the episodes.
+        """
+        chosen = np.asarray(indices)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iub":
+            raise TypeError(
+                "indices must be a list of integers or a mask, "
+                f"got {chosen.dtype} of shape {chosen.shape}"
+            )
+        if chosen.dtype == np.bool_:
+            if len(chosen) != len(self):
+                raise ValueError(f"a mask must have {len(self)} entries, got {len(chosen)}")
+            chosen = np.flatnonzero(chosen)
+        if not len(chosen):
+            raise ValueError("at least one episode must be selected")
+        if chosen.min() < 0 or chosen.max() >= len(self):
+            raise ValueError(
+                f"indices must lie in 0 ... {len(self) - 1}, got {chosen.min()} to {chosen.max()}"
+            )
+        return Episodes(**{name: array[chosen] for name, array in self._arrays().items()})
+
+    def transitions(self, *, timeout_is_terminal: bool = False) -> Transitions:
+        """All steps, episode after episode, in the order of time.
+
+        Parameters
+        ----------
+        timeout_is_terminal : bool
+            False (the default): only absorbing states are terminal, and the value of a state
+            at which time ran out is learned like any other. True: the last step of every
+            episode is terminal, as in code that stores ``done`` of the old gym interface.
+
+        Returns
+        -------
+        Transitions
+            sum(lengths) steps.
+        """
+        done = self.steps
+        last = np.arange(self.t_max) == self.lengths[:, None] - 1
+        ends = np.ones_like(self.terminated) if timeout_is_terminal else self.terminated
+        return Transitions(
+            self.observations[:, :-1][done],
+            self.actions[done],
+            self.rewards[done],
+            self.observations[:, 1:][done],
+            (last & ends[:, None])[done],
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Episodes]) -> Episodes:
+        """Several sets of episodes of the same T, one after the other.
+
+        Raises
+        ------
+        TypeError
+            If a part is not Episodes.
+        ValueError
+            If there is no part, or T, d_s, d_A or k differ.
+        """
+        parts = list(parts)
+        if not parts:
+            raise ValueError("there is nothing to concatenate")
+        for part in parts:
+            check.instance("each part", part, Episodes)
+        shapes = [
+            (part.t_max, part.observation_size, part.action_size, part.initial_states.shape[1])
+            for part in parts
+        ]
+        if len(set(shapes)) > 1:
+            raise ValueError(f"(T, d_s, d_A, k) must agree, got {sorted(set(shapes))}")
+        arrays = [part._arrays() for part in parts]
+        return cls(**{name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]})
+
+    def save(self, path: str | Path) -> None:
+        """Write all arrays into one file; see :func:`dprl.agents.checkpoints.save`."""
+        # here, so that episodes can be used without JAX
+        from dprl.agents import checkpoints
+
+        checkpoints.save(path, self._arrays(), {"kind": KIND})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Episodes:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        CheckpointError
+            If it is damaged, of another version, or holds something else.
+        """
+        from dprl.agents import checkpoints
+
+        return cls(**checkpoints.load(path, metadata={"kind": KIND}))
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _whole_lengths(lengths: ArrayLike) -> IntArray:
+    x = np.asarray(lengths)
+    if x.dtype.kind not in "iu":
+        raise TypeError(f"lengths must be integers, got {x.dtype}")
+    if x.ndim != 1:
+        raise ValueError(f"lengths must have one dimension, got shape {x.shape}")
+    return x.astype(np.int64)

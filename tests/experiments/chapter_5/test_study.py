@@ -1,0 +1,275 @@
+"""Studies: computed once, continued after an interruption, keyed by settings and code."""
+
+import dataclasses
+import itertools
+import math
+import shutil
+import types
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dprl.agents.bcq import BCQSettings
+from dprl.agents.checkpoints import Deadline, OutOfTime
+from dprl.agents.ddpg import DDPGSettings
+from experiments.chapter_5 import study
+from experiments.chapter_5.oracles import Mixture
+
+
+def arrays(done):
+    """All numbers of a study that training decides."""
+    outputs = [half.actions for pair in done.outputs for half in pair]
+    inputs = [half.actions for pair in done.inputs for half in pair]
+    critics = [np.asarray(layer.weight) for layer in done.models.parameters.critics]
+    return [*inputs, *outputs, *critics, done.oracles.returns]
+
+
+def assert_same(one, two):
+    for a, b in zip(arrays(one), arrays(two), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_study_has_the_sizes_of_its_cell(tiny_study, tiny_cell):
+    assert tiny_study.cell is tiny_cell
+    assert tiny_study.initial_states.shape == (10, 12)
+    assert [len(pair) for pair in tiny_study.inputs] == [2] * 4
+    assert [len(pair) for pair in tiny_study.outputs] == [2] * 4
+    assert {half.t_max for pair in tiny_study.inputs for half in pair} == {6}
+    assert len(tiny_study.models) == tiny_cell.models == 8
+    assert set(tiny_study.seconds) == {"oracles", "inputs", "models", "outputs"}
+
+
+def test_the_learning_curve_has_both_algorithms(tiny_study):
+    curve = tiny_study.curve
+    assert list(curve) == ["environment", "t_max", "algorithm", "oracle", "step", "mean_return"]
+    assert list(curve[curve.algorithm == "DDPG"].step.unique()) == [0, 150, 300]
+    last = curve[curve.algorithm == "BCQ"]
+    assert list(last.step.unique()) == [200]
+    for row in last.itertuples():
+        pair = tiny_study.outputs[row.oracle]
+        assert math.isclose(row.mean_return, np.mean([half.returns for half in pair]))
+
+
+def test_models_are_run_on_the_way_and_that_changes_nothing(
+    tiny_cell, tiny_folder, tiny_study, tmp_path
+):
+    stages = study._Stages(tiny_cell, tiny_folder, None, None)
+    for stage in ("oracles", "inputs"):
+        (tmp_path / stages.places[stage].name).symlink_to(stages.places[stage])
+    longer = dataclasses.replace(tiny_cell, bcq_updates=400)
+    told = []
+    watched = study.run(
+        dataclasses.replace(longer, bcq_looks=(200,)),
+        tmp_path,
+        progress=lambda *to: told.append(to),
+    )
+    assert {total for stage, _, total in told if stage == "models"} == {400}
+    assert_same(watched, study.run(longer, tmp_path))
+    curve = watched.curve[watched.curve.algorithm == "BCQ"]
+    assert list(curve.step.unique()) == [200, 400]
+    # half way it is the study of half the updates, run from the first states only
+    at_look = curve[curve.step == 200].mean_return
+    states = tiny_study.initial_states[: tiny_cell.evaluation_episodes]
+    runs = stages._query(tiny_study.models, states)
+    mean = np.reshape([one.returns.mean() for one in runs], (tiny_cell.oracles, 2)).mean(axis=1)
+    np.testing.assert_allclose(at_look, mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("looks", [(200, 200), (400, 200), (600,), (300,), (0,)])
+def test_looks_must_be_on_the_way(tiny_cell, looks):
+    with pytest.raises(ValueError, match="bcq_looks"):
+        dataclasses.replace(tiny_cell, bcq_updates=600, bcq_looks=looks)
+
+
+def test_what_was_computed_is_loaded_not_computed(tiny_cell, tiny_folder, tiny_study, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(study.ddpg, "train", refuse)
+    monkeypatch.setattr(study.bcq, "train", refuse)
+    calls = []
+    again = study.run(tiny_cell, tiny_folder, progress=lambda *args: calls.append(args))
+    assert_same(again, tiny_study)
+    assert calls == []
+    assert again.seconds == tiny_study.seconds
+
+
+def test_what_the_oracles_collect_needs_no_models(tiny_cell, tiny_folder, tiny_study, tmp_path):
+    places = study._Stages(tiny_cell, tiny_folder, None, None).places
+    for stage in ("oracles", "inputs"):
+        (tmp_path / places[stage].name).symlink_to(places[stage])
+    inputs = study.collect(tiny_cell, tmp_path)
+    for pair, known in zip(inputs, tiny_study.inputs, strict=True):
+        for half, same in zip(pair, known, strict=True):
+            np.testing.assert_array_equal(half.actions, same.actions)
+            np.testing.assert_array_equal(half.initial_states, same.initial_states)
+    assert {path.name.split("-")[0] for path in tmp_path.iterdir()} == {"oracles", "inputs"}
+    with pytest.raises(TypeError, match="cell must be a Cell"):
+        study.collect("Hopper-v5", tmp_path)
+
+
+def test_after_the_deadline_nothing_is_begun(tiny_cell, tmp_path):
+    deadline = Deadline(1, clock=itertools.count(0.0, 2.0).__next__)  # over when first asked
+    with pytest.raises(OutOfTime):
+        study.run(tiny_cell, tmp_path, deadline)
+    assert not list(tmp_path.glob("*/finished"))
+
+
+def test_training_stopped_in_the_middle_continues_to_the_same_result(
+    tiny_cell, tiny_study, tmp_path, monkeypatch
+):
+    class Late(Deadline):
+        """Passes in the middle of the first training, after its first chunk."""
+
+        def __init__(self):
+            super().__init__(1)
+
+        @property
+        def remaining(self):
+            return 1 if not reached else -1
+
+    reached = []
+
+    def note(stage, done, total):
+        if 0 < done < total:
+            reached.append(stage)
+
+    with pytest.raises(OutOfTime):
+        study.run(tiny_cell, tmp_path, Late(), note)
+    assert reached == ["oracles"]
+    assert list(tmp_path.glob("oracles-*/checkpoint.npz"))
+    assert not list(tmp_path.glob("oracles-*/finished"))
+    done = study.run(tiny_cell, tmp_path)
+    assert_same(done, tiny_study)
+    assert not list(tmp_path.glob("*/checkpoint.npz"))
+
+
+def test_a_changed_setting_computes_only_what_depends_on_it(
+    tiny_cell, tiny_folder, tiny_study, tmp_path
+):
+    for place in study._Stages(tiny_cell, tiny_folder, None, None).places.values():
+        shutil.copytree(place, tmp_path / place.name)
+    before = {path.name for path in tmp_path.iterdir()}
+    assert {name.split("-")[0] for name in before} == {"oracles", "inputs", "models", "outputs"}
+    done = study.run(dataclasses.replace(tiny_cell, bcq_updates=400), tmp_path)
+    new = sorted(p.name.split("-")[0] for p in tmp_path.iterdir() if p.name not in before)
+    assert new == ["models", "outputs", "study"]
+    assert done.models.updates == 400
+    np.testing.assert_array_equal(done.inputs[1][0].actions, tiny_study.inputs[1][0].actions)
+
+
+def test_the_name_of_a_cell_changes_no_result(tiny_cell, tiny_folder, tiny_study):
+    renamed = study.run(dataclasses.replace(tiny_cell, name="other"), tiny_folder)
+    assert_same(renamed, tiny_study)
+    assert renamed.folder != tiny_study.folder
+
+
+def test_two_at_the_same_time_do_not_compute_the_same_thing(tiny_cell, tmp_path, monkeypatch):
+    trainings, train = [], study.ddpg.train
+
+    def counted(*args, **kwargs):
+        trainings.append(args)
+        return train(*args, **kwargs)
+
+    monkeypatch.setattr(study.ddpg, "train", counted)
+    with ThreadPoolExecutor(2) as both:
+        one, two = both.map(lambda folder: study.run(tiny_cell, folder), [tmp_path] * 2)
+    assert len(trainings) == 1
+    assert_same(one, two)
+
+
+# -- fingerprints of code ---------------------------------------------------------------
+
+
+def module(folder: Path, source: str) -> types.ModuleType:
+    folder.mkdir(exist_ok=True)
+    made = types.ModuleType("made")
+    made.__file__ = str(folder / "made.py")
+    Path(made.__file__).write_text(source)
+    return made
+
+
+def test_docstrings_comments_and_layout_are_no_code(tmp_path):
+    plain = 'def f(x):\n    """Say it."""\n    return x + 1\n'
+    same = '"""A module."""\n\n\ndef f(x):  # why\n    """Say it better."""\n    return (x + 1)\n'
+    other = 'def f(x):\n    """Say it."""\n    return x + 2\n'
+    one, two, three = (
+        study.code_of(module(tmp_path, source))
+        for source in ('"""Old."""\n' + plain, same, '"""Old."""\n' + other)
+    )
+    assert one == two
+    assert one != three
+
+
+def test_a_module_without_a_file_has_no_code():
+    with pytest.raises(TypeError, match="a module with a source file is needed"):
+        study.code_of(types.ModuleType("nowhere"))
+
+
+# -- cells ------------------------------------------------------------------------------
+
+
+def test_the_paper_profile_holds_all_of_table_5_2_at_the_stated_steps():
+    cells = study.cells("paper")
+    full = [cell for cell in cells if not cell.name.endswith("-reduced")]
+    assert {(c.environment, c.t_max) for c in full} == {
+        *(("Hopper-v5", t) for t in (10, 50, 100, 200, 500)),
+        *(("HalfCheetah-v5", t) for t in (10, 30, 50, 100, 200)),
+    }
+    assert {(c.ddpg_steps, c.bcq_updates, c.evaluate_every) for c in full} == {
+        (1_000_000, 1_000_000, 5_000)
+    }
+    assert {c.ddpg for c in cells} == {DDPGSettings.paper()}
+    assert {c.bcq for c in cells} == {BCQSettings.paper()}
+    reduced = {(c.t_max, c.oracles, c.ddpg_steps, c.bcq_updates) for c in cells if c not in full}
+    assert reduced == {(50, 8, 500_000, 300_000), (100, 8, 500_000, 300_000)}
+
+
+def test_names_of_cells_are_distinct_in_every_profile():
+    for profile in study.PROFILES:
+        names = [cell.name for cell in study.cells(profile)]
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"environment": "Ant-v5"}, ValueError, "unknown environment 'Ant-v5'"),
+        ({"t_max": 0}, ValueError, "t_max must be at least 1"),
+        ({"oracles": 3}, ValueError, "oracles must be at least 4"),
+        ({"trajectories": 1}, ValueError, "trajectories must be at least 2"),
+        ({"ddpg_steps": 0}, ValueError, "ddpg_steps must be at least 1"),
+        ({"bcq_updates": 2.5}, TypeError, "bcq_updates must be an integer"),
+        ({"ddpg": BCQSettings()}, TypeError, "ddpg must be a DDPGSettings"),
+        ({"bcq": None}, TypeError, "bcq must be a BCQSettings"),
+        ({"mixture": (0.3, 0.3)}, TypeError, "mixture must be a Mixture"),
+        ({"timeout_is_terminal": 1}, TypeError, "timeout_is_terminal must be a bool"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"evaluation_episodes": 0}, ValueError, "evaluation_episodes must be at least 1"),
+    ],
+)
+def test_a_malformed_cell_is_refused(tiny_cell, changes, error, message):
+    with pytest.raises(error, match=message):
+        dataclasses.replace(tiny_cell, **changes)
+
+
+def test_only_known_profiles_and_cells():
+    with pytest.raises(ValueError, match="profile must be one of quick, laptop, paper"):
+        study.cells("huge")
+    with pytest.raises(TypeError, match="cell must be a Cell"):
+        study.run("Hopper-v5-50")
+    assert study.cells("quick")[0].mixture == Mixture(0.3, 0.3)
+
+
+def test_scale_compares_with_the_thesis() -> None:
+    quick, paper = study.cells("quick")[0], study.cells("paper")[-1]
+    text = study.scale(quick, paper)
+    for number in (quick.ddpg_steps, quick.bcq_updates, study.STEPS_OF_THE_THESIS):
+        assert f"{number:,}" in text
+    assert len(text) <= 120
+    assert study.scale(paper) == ""
+    assert study.scale(dataclasses.replace(paper, bcq_updates=10)) != ""
+    with pytest.raises(ValueError, match="at least one"):
+        study.scale()
