@@ -1,4 +1,7 @@
-"""One Hypothesis profile for all tests, and a process that belongs to no textbook."""
+"""One Hypothesis profile for all tests, programs compiled fast, a process of no textbook."""
+
+import os
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -15,6 +18,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("dprl")
+
+# A compiled program runs for milliseconds here and is compiled for seconds: a third of them so.
+# The flag is of this version; one that a compiler does not know would end the process.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+if version("jaxlib").startswith("0.10."):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 
 @pytest.fixture(scope="session")

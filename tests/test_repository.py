@@ -155,10 +155,10 @@ def test_every_public_module_is_on_an_api_page():
         documented |= set(re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8")))
     modules = {
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
-        for path in (ROOT / "src" / "dprl").rglob("*.py")
+        for path in (ROOT / "src").rglob("*.py")
     }
     public = {name for name in modules if not any(p.startswith("_") for p in name.split("."))}
-    internals = {"dprl", "companion"} | {
+    internals = {"dprl", "experiments", "companion"} | {
         f"companion.{name}" for name in ("reads", "scorecard", "site")
     }
     assert public - internals == documented

@@ -1,13 +1,9 @@
-"""One tiny study, shared by the tests of what is computed from studies; programs compiled fast.
+"""One tiny study, shared by the tests of what is computed from studies.
 
 Sizes are chosen so that programs are used again: a training of twice the updates, a second
 population of the same size, or another test file compiles nothing new.
 """
 
-import os
-from importlib.metadata import version
-
-import jax
 import pytest
 
 from dprl.agents.bcq import BCQSettings
@@ -16,12 +12,6 @@ from dprl.membership.attacks.tcn import TCNSettings
 from experiments.chapter_5.evaluation import Design
 from experiments.chapter_5.leaks import LeakDesign
 from experiments.chapter_5.study import Cell, run
-
-# A program here runs for milliseconds and is compiled for seconds: a third of them so. The flag
-# is of this version; one that a compiler does not know would end the process.
-jax.config.update("jax_disable_most_optimizations", True)
-if version("jaxlib").startswith("0.10."):
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 
 @pytest.fixture(scope="session")
