@@ -155,7 +155,7 @@ def general_simulation(repeats: int) -> list[Row]:
         ),
         measure(
             f"simulate + first_visit_returns, m = {m}",
-            lambda: first_visit_returns(simulate(chain.process, m, fresh()), chain.discount),
+            lambda: first_visit_returns(simulate(chain, m, fresh()), chain.discount),
             repeats,
             "loops, section 3.2.1 as written",
             lambda: naive.first_visit_returns(

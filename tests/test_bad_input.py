@@ -447,14 +447,14 @@ SIMULATION = {
         "n_trajectories must be at least 1",
     ),
     "too long": (
-        lambda: trajectories.simulate(Chain(9).process, 9, RNG, max_steps=2),
+        lambda: trajectories.simulate(Chain(9), 9, RNG, max_steps=2),
         RuntimeError,
         "have not ended after max_steps = 2",
     ),
-    "chain in place of its process": (
-        lambda: trajectories.simulate(Chain(4), 2, RNG),
+    "something else in place of a process": (
+        lambda: trajectories.simulate(0.5, 9, RNG),
         TypeError,
-        "process must be a MarkovRewardProcess, got Chain",
+        "process must be a MarkovRewardProcess",
     ),
     "process in place of a chain": (
         lambda: trajectories.chain_first_visit_returns(process(), 2, RNG),

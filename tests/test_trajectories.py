@@ -84,7 +84,7 @@ def test_a_batch_keeps_what_the_lists_say(rows):
     batch = Batch.from_lists(rows, N)
     assert len(batch) == len(rows)
     for i, row in enumerate(rows):
-        mine = batch.owners == i
+        mine = batch.trajectory_ids == i
         kept = zip(batch.states[mine], batch.actions[mine], batch.rewards[mine], strict=True)
         assert [tuple(step) for step in kept] == row
         assert batch.ends[i] == sum(len(x) for x in rows[: i + 1])
@@ -138,7 +138,7 @@ def test_first_visit_returns_of_simulated_processes_equal_the_naive_loop(random_
             (int(s), 0, float(r))
             for s, r in zip(batch.states[mine], batch.rewards[mine], strict=True)
         ]
-        for mine in (batch.owners == i for i in range(len(batch)))
+        for mine in (batch.trajectory_ids == i for i in range(len(batch)))
     ]
     assert any(len(row) > len({s for s, _, _ in row}) for row in rows)  # states are revisited
     returns, visited = naive_first_visits(rows, 0.9, process.n_states)
@@ -231,7 +231,7 @@ def test_simulated_steps_have_the_process_distribution(random_process, seed):
 def test_chain_trajectories_last_a_sum_of_geometric_times():
     """N holding times: mean N/q and variance N (1 - q)/q^2, q = 1 - p; |z| < 5."""
     n, q, m = 6, 0.4, 40_000
-    batch = simulate(Chain(n, 1 - q, start="first").process, m, np.random.default_rng(3))
+    batch = simulate(Chain(n, 1 - q, start="first"), m, np.random.default_rng(3))
     length = batch.lengths
     mean, variance = n / q, n * (1 - q) / q**2
     assert abs(length.mean() - mean) < 5 * np.sqrt(variance / m)
@@ -240,8 +240,15 @@ def test_chain_trajectories_last_a_sum_of_geometric_times():
     assert length.min() >= n
 
 
+def test_a_chain_stands_for_its_reward_process():
+    chain = Chain(5, 0.3)
+    one, other = (simulate(x, 9, np.random.default_rng(1)) for x in (chain, chain.process))
+    assert (one.states == other.states).all()
+    assert (one.lengths == other.lengths).all()
+
+
 def test_recording_the_terminal_state_adds_one_step_and_changes_nothing_else():
-    process = Chain(5, 0.3, start="uniform").process
+    process = Chain(5, 0.3, start="uniform")
     plain = simulate(process, 30, np.random.default_rng(1))
     recorded = simulate(process, 30, np.random.default_rng(1), record_terminal=True)
     assert (recorded.lengths == plain.lengths + 1).all()
@@ -254,7 +261,7 @@ def test_recording_the_terminal_state_adds_one_step_and_changes_nothing_else():
 @pytest.mark.parametrize("record_terminal", [False, True])
 @pytest.mark.parametrize("start", ["first", "uniform"])
 def test_a_trajectory_may_take_max_steps_and_not_one_more(start, record_terminal):
-    process = Chain(6, 0.0, start=start).process  # from state 1 exactly 6 steps
+    process = Chain(6, 0.0, start=start)  # from state 1 exactly 6 steps
     options = {"record_terminal": record_terminal}
     batch = simulate(process, 50, np.random.default_rng(0), max_steps=6, **options)
     assert batch.lengths.max() == 6 + record_terminal
@@ -274,7 +281,7 @@ def test_same_seed_same_trajectories():
 
     def draws():
         rng = np.random.default_rng(11)
-        batch = simulate(chain.process, 20, rng)
+        batch = simulate(chain, 20, rng)
         fast = chain_first_visit_returns(chain, 20, rng)
         data = chain_visit_statistics(chain, 20, rng, n_batches=3)
         return [batch.states, batch.lengths, fast.returns, data.counts, data.mean_returns]
@@ -290,7 +297,7 @@ def simulated(chain, m, seed):
     """First-visit returns in the N states by the general road."""
     inside = chain.rules.absorbing_inside and chain.rules.reward_on == "arrival"
     rng = np.random.default_rng(seed)
-    batch = simulate(chain.process, m, rng, record_terminal=inside)
+    batch = simulate(chain, m, rng, record_terminal=inside)
     slow = first_visit_returns(batch, chain.discount)
     n = chain.n_states
     return FirstVisitReturns(slow.returns[:, :n], slow.visited[:, :n])
@@ -311,7 +318,7 @@ def test_chain_first_visit_returns_have_the_distribution_of_simulation(conventio
 def test_chain_returns_are_unbiased_for_the_values(convention, start):
     chain = Chain(6, 0.5, 0.9, start, convention)
     data = chain_first_visit_returns(chain, 50_000, np.random.default_rng(4)).statistics((0, 1))
-    spread = np.sqrt(np.maximum(chain.process.return_variance()[:6], 0) / data.counts)
+    spread = np.sqrt(np.maximum(chain.return_variance(), 0) / data.counts)
     assert (np.abs(data.mean_returns - chain.values()) <= 5 * spread + 1e-12).all()
 
 
@@ -399,7 +406,7 @@ def test_chain_visit_statistics_of_a_huge_batch_are_the_values():
     data = chain_visit_statistics(chain, m, np.random.default_rng(0), bounds=(0, 1))
     p = chain.visit_probabilities()
     assert (np.abs(data.counts - m * p) <= 5 * np.sqrt(m * p * (1 - p))).all()
-    spread = np.sqrt(chain.process.return_variance()[:40] / data.counts)
+    spread = np.sqrt(chain.return_variance() / data.counts)
     assert (np.abs(data.mean_returns - chain.values()) <= 5 * spread).all()
 
 

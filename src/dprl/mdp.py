@@ -565,6 +565,29 @@ class Chain:
         paid = (1 - p) / (1 - p * gamma) * np.power(g, np.maximum(left - 1, 0))
         return np.where(left == 0, 0.0, paid)
 
+    @property
+    def start_distribution(self) -> FloatArray:
+        """Distribution of the first state over the N states, shape (n_states,)."""
+        return self.process.start[: self.n_states]
+
     def visit_probabilities(self) -> FloatArray:
         """p_s for the N states: 1 from the first state, s/N from a uniform start."""
         return self.process.visit_probabilities()[: self.n_states]
+
+    def return_variance(self) -> FloatArray:
+        """Variance of the discounted return from each of the N states, shape (n_states,)."""
+        return self.process.return_variance()[: self.n_states]
+
+
+def reward_process(name: str, process: MarkovRewardProcess | Chain) -> MarkovRewardProcess:
+    """The reward process that an argument is, or that of a chain.
+
+    Raises
+    ------
+    TypeError
+        If it is neither; ``name`` is what the message calls it.
+    """
+    if isinstance(process, Chain):
+        return process.process
+    check.instance(name, process, MarkovRewardProcess)
+    return process

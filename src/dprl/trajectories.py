@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
-from dprl.mdp import Chain, MarkovRewardProcess
+from dprl.mdp import Chain, MarkovRewardProcess, reward_process
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class Batch:
         return np.asarray(np.cumsum(self.lengths), dtype=np.int64)
 
     @property
-    def owners(self) -> IntArray:
+    def trajectory_ids(self) -> IntArray:
         """Trajectory to which each step belongs, shape (total,)."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
@@ -351,7 +351,7 @@ def first_visit_returns(batch: Batch, discount: float) -> FirstVisitReturns:
     """
     check.instance("batch", batch, Batch)
     m, n = len(batch), batch.n_states
-    key = batch.owners * n + batch.states
+    key = batch.trajectory_ids * n + batch.states
     first = np.full(m * n, -1, dtype=np.int64)
     # of repeated keys the last assignment stays: written backwards, the first visit
     first[key[::-1]] = np.arange(key.size - 1, -1, -1)
@@ -361,7 +361,7 @@ def first_visit_returns(batch: Batch, discount: float) -> FirstVisitReturns:
 
 
 def simulate(
-    process: MarkovRewardProcess,
+    process: MarkovRewardProcess | Chain,
     n_trajectories: int,
     rng: np.random.Generator,
     *,
@@ -375,7 +375,7 @@ def simulate(
 
     Parameters
     ----------
-    process : MarkovRewardProcess
+    process : MarkovRewardProcess or Chain
         Every state must reach a terminal one.
     n_trajectories : int
         m >= 1.
@@ -399,7 +399,7 @@ def simulate(
     m = check.whole("n_trajectories", n_trajectories)
     limit = check.whole("max_steps", max_steps)
     check.generator(rng)
-    check.instance("process", process, MarkovRewardProcess)
+    process = reward_process("process", process)
     process.require_termination()
     if not record_terminal and process.start[process.terminal].any():
         raise ValueError(
@@ -514,7 +514,7 @@ def chain_visit_statistics(
     check.instance("chain", chain, Chain)
     low, high = (-np.inf, np.inf) if bounds is None else value_range(*_pair(bounds))
     n, holding = chain.n_states, chain.n_holding
-    start = chain.process.start[:n]
+    start = chain.start_distribution
     counts = np.zeros((runs, n), np.int64)
     sums = np.zeros((runs, n))
     present = np.zeros((runs, holding), np.int64)

@@ -550,7 +550,7 @@ def _one_batch(
     values = chain.values()
     weightings = {"uniform": np.ones(chain.n_states)}
     if chain.start == "first":
-        weightings["start"] = chain.process.start[: chain.n_states]
+        weightings["start"] = chain.start_distribution
     rows = []
     table: SubsampleTable | None = None
     for (_, design, m, k), part in groupby(settings, key=_group):
@@ -667,7 +667,7 @@ def constant_errors(chain: Chain, f_max: float = 1.0) -> dict[str, dict[str, flo
     v = chain.values()
     weightings = {"uniform": np.ones(v.size)}
     if chain.start == "first":
-        weightings["start"] = chain.process.start[: v.size]
+        weightings["start"] = chain.start_distribution
     out = {}
     for name, w in weightings.items():
         constants = {

@@ -258,7 +258,7 @@ def test_a_run_is_what_the_package_releases(settings, start, algorithm, base, ru
         size = 0.0 if algorithm == NOISE_FREE else released.noise
         theta = released.mean + size * noise.standard_normal(released.mean.shape)
     table = trial(start, [s], seed=5, runs=1)
-    for weighting, w in (("uniform", ones), ("start", chain.process.start[:6])):
+    for weighting, w in (("uniform", ones), ("start", chain.start_distribution)):
         value = table[table.weighting == weighting]["value"]
         if len(value):
             expected = rmse(phi @ theta, chain.values(), w)
@@ -317,7 +317,7 @@ def test_no_constant_beats_the_best_one():
     for start in ("first", "uniform"):
         chain = Chain(start=start, **CHAIN)
         for name, errors in constant_errors(chain).items():
-            w = np.ones(6) if name == "uniform" else chain.process.start[:6]
+            w = np.ones(6) if name == "uniform" else chain.start_distribution
             grid = np.linspace(0, 1, 2001)
             found = rmse(np.repeat(grid[:, None], 6, axis=1), chain.values(), w)
             assert errors["best"] <= found.min() + 1e-12

@@ -112,7 +112,7 @@ class TwoPolicyChain:
 
     def exact(self, weighting: Weighting) -> SaddlePoint:
         """A, b and C without simulation; see :mod:`dprl.off_policy.population`."""
-        return exact_saddle_point(self.behaviour.process, self.target.process, weighting=weighting)
+        return exact_saddle_point(self.behaviour, self.target, weighting=weighting)
 
 
 @dataclass(frozen=True, eq=False)

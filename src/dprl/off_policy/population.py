@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.mdp import MarkovRewardProcess
+from dprl.mdp import Chain, MarkovRewardProcess, reward_process
 from dprl.off_policy.saddle_point import WEIGHTINGS, SaddlePoint, Weighting
 
 _TOLERANCE = 1e-14
@@ -37,8 +37,8 @@ _MOST_NODES = 1024
 
 
 def exact_saddle_point(
-    behaviour: MarkovRewardProcess,
-    target: MarkovRewardProcess,
+    behaviour: MarkovRewardProcess | Chain,
+    target: MarkovRewardProcess | Chain,
     *,
     weighting: Weighting,
     features: ArrayLike | None = None,
@@ -47,7 +47,7 @@ def exact_saddle_point(
 
     Parameters
     ----------
-    behaviour, target : MarkovRewardProcess
+    behaviour, target : MarkovRewardProcess or Chain
         What the two policies leave of one decision process; the same states,
         discount and terminal states. The target takes no transition that the
         behaviour never takes. Start and lengths are the behaviour's.
@@ -84,6 +84,8 @@ def exact_saddle_point(
     >>> exact_saddle_point(process, process, weighting="mean").b.round(12)
     array([0.69314718])
     """
+    behaviour = reward_process("behaviour", behaviour)
+    target = reward_process("target", target)
     _fit(behaviour, target)
     if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {sorted(WEIGHTINGS)}, got {weighting!r}")
@@ -149,8 +151,6 @@ def _integral(
 
 
 def _fit(behaviour: MarkovRewardProcess, target: MarkovRewardProcess) -> None:
-    for name, process in (("behaviour", behaviour), ("target", target)):
-        check.instance(name, process, MarkovRewardProcess)
     if behaviour.n_states != target.n_states or (behaviour.terminal != target.terminal).any():
         raise ValueError("behaviour and target must have the same states and terminal states")
     if behaviour.discount != target.discount:
