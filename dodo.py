@@ -20,7 +20,8 @@ from doit.exceptions import TaskFailed
 from doit.reporter import ZeroReporter
 
 from companion import freshness, site
-from companion.execution import PROFILES, available_cores
+from companion.execution import PROFILES
+from companion.files import available_cores
 
 ROOT = Path(__file__).resolve().parent
 PROFILE = get_var("profile", "quick")

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._files import sha256
+from .files import sha256
 
 #: They show what was computed; a statement of a page that only calls them does not count.
 _SHOWING = frozenset({"card", "claims", "figures"})
 #: They write tables and compare them, and compute nothing.
-_KEEPING = frozenset({"_files", "records"})
+_KEEPING = frozenset({"files", "records"})
 _SHORT = 16  # hexadecimal digits of a digest that are kept
 _DROPPED = frozenset({"annotation", "returns", "type_comment", "kind", "ctx", "type_params"})
 

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from . import records
-from ._files import RECORDED, current_run, source_hash
+from .files import RECORDED, current_run, source_hash
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "matplotlib")
 _SHORT = 10

@@ -54,9 +54,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ._files import Run, current_run, source_path, write_atomic
 from ._jupyter import in_jupyter, publish
 from ._numbers import significant
+from .files import Run, current_run, source_path, write_atomic
 
 VERDICTS = (
     "holds",

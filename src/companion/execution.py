@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any
 
 from companion import claims, freshness
-from companion._files import PROFILES
+from companion.files import PROFILES, available_cores
 from companion.reads import read_log
 
 REQUIRED_PARAMETERS = ("profile", "seed")
@@ -172,13 +172,6 @@ def remove_stale_stages(root: Path) -> None:
         pid = stage.name.rpartition("-")[2]
         if pid.isdigit() and not _alive(int(pid)):
             shutil.rmtree(stage, ignore_errors=True)
-
-
-def available_cores() -> int:
-    """Cores this process may use: fewer than the machine's in a container or a batch job."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _staging_folder(root: Path) -> Path:

@@ -56,9 +56,9 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import ArrayLike
 
-from ._files import current_run
 from ._jupyter import in_jupyter, publish, use_svg
 from ._numbers import significant, tidy
+from .files import current_run
 
 #: Okabe and Ito's palette: told apart with every common colour blindness.
 PALETTE = {

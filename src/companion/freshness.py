@@ -32,33 +32,15 @@ from typing import Any, cast
 
 import yaml
 
-from companion._files import sha256, write_atomic
-from companion._files import source_path as source_path
+from companion.files import digest as digest
+from companion.files import sha256, write_atomic
+from companion.files import source_path as source_path
 
 Inputs = dict[str, Any]
 Digests = Mapping[str, str | None]
 
 _SHOWN = 3  # file names in one reason; the rest is counted
 _LABELS = {"package": "src", "published": "data/published"}
-
-
-def digest(path: Path) -> str | None:
-    """SHA-256 of a file's bytes.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    str or None
-        Hexadecimal digest; None where there is no such file.
-    """
-    try:
-        return sha256(path.read_bytes())
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return None
 
 
 def digests(folder: Path) -> dict[str, str | None]:

@@ -59,7 +59,7 @@ import pandas as pd
 import yaml
 
 from companion import claims, freshness, records, site
-from companion._files import write_atomic
+from companion.files import write_atomic
 
 #: The package whose every public function must be seen by a page.
 BOUNDS = "dprl.bounds"

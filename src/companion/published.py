@@ -14,7 +14,7 @@ import re
 
 import pandas as pd
 
-from ._files import current_run
+from .files import current_run
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 

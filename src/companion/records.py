@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ._files import (
+from .files import (
     PROFILES,
     RECORDED,
     Run,

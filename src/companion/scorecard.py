@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from . import claims
-from ._files import source_path, write_atomic
 from .claims import Claim, ClaimError
+from .files import source_path, write_atomic
 
 _SOURCE_TITLES = {
     "thesis": "Thesis (Gomrokchi 2021)",

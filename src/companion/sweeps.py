@@ -19,6 +19,10 @@ sweep that was killed continues from what it had finished, unless the trial's co
 package, the tasks or the seed have changed.
 
 Progress goes to the terminal that ``DPRL_TTY`` names, and nowhere else: not into the page.
+
+Long work that is no sweep of independent trials finds here what it needs to be resumed:
+:func:`save_checkpoint` and :func:`load_checkpoint` (:mod:`companion.checkpoints`),
+:func:`locked`, :func:`fingerprint` and :class:`Deadline`.
 """
 
 from __future__ import annotations
@@ -45,7 +49,13 @@ import pandas as pd
 from numpy.random import SeedSequence
 from numpy.typing import ArrayLike
 
-from ._files import find_root, replacing, sha256, source_hash, write_atomic
+from .checkpoints import CheckpointError as CheckpointError
+from .checkpoints import Deadline as Deadline
+from .checkpoints import OutOfTime as OutOfTime
+from .checkpoints import fingerprint as fingerprint
+from .checkpoints import read_metadata as read_metadata
+from .files import find_root, replacing, sha256, source_hash, write_atomic
+from .files import locked as locked
 
 T = TypeVar("T")
 Task = dict[str, Any]

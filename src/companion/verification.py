@@ -52,8 +52,8 @@ from typing import Any
 import yaml
 
 from companion import _code, records
-from companion._files import source_path, write_atomic
-from companion.execution import PageError, Run, available_cores, execute_page, read_source
+from companion.execution import PageError, Run, execute_page, read_source
+from companion.files import available_cores, source_path, write_atomic
 
 _SHOWN = 5  # differences printed per table
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from companion import records
-from companion._files import sha256, source_hash, write_atomic
+from companion.files import sha256, source_hash, write_atomic
 from companion.records import RecordError
 
 

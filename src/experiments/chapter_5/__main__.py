@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 
 from companion import records
-from companion._files import source_hash
+from companion.files import source_hash
 from dprl.agents import bcq, ddpg, environments
 from dprl.agents.checkpoints import Deadline, OutOfTime
 from dprl.agents.episodes import Transitions

@@ -1,4 +1,4 @@
-"""Where a page's files go, and how they are written.
+"""Files, locks, digests, cores: what sweeps, records and the build share.
 
 The runner that executes a page says in environment variables which page it is
 (``DPRL_PAGE``), with which profile (``DPRL_PROFILE``), and into which staging folder its
@@ -7,20 +7,23 @@ page has succeeded. A reader who runs the page in Jupyter has no runner: then th
 to ``_build/interactive`` and touch nothing that was recorded.
 
 A file is written beside its destination, forced to disk and renamed, so that a process
-killed at any point leaves either the old file or the new one.
+killed at any point leaves either the old file or the new one. Locks are those of the operating
+system (POSIX): they are free again as soon as their process ends, however it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 PROFILES = ("quick", "paper")  # of a page
 #: Profiles under which tables are kept; only a command records with the profile ``laptop``.
@@ -139,6 +142,73 @@ def sha256(data: bytes) -> str:
     'e3b0c442'
     """
     return hashlib.sha256(data).hexdigest()
+
+
+def digest(path: Path) -> str | None:
+    """SHA-256 of a file's bytes; None where there is no such file."""
+    try:
+        return sha256(path.read_bytes())
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+
+
+def available_cores() -> int:
+    """Cores this process may use: fewer than the machine's in a container or a batch job."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def locked(folder: str | os.PathLike[str], timeout: float | None = None) -> Iterator[Path]:
+    """Hold a folder's lock, so that two processes do not compute the same thing.
+
+    Parameters
+    ----------
+    folder : path
+        Made if needed. The lock is its file ``.lock``; it is not re-entrant.
+    timeout : float, optional
+        Give up after so many seconds, not negative. Default: wait.
+
+    Yields
+    ------
+    Path
+        The folder.
+
+    Raises
+    ------
+    TimeoutError
+        If another process still holds the lock after ``timeout`` seconds.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as parent, locked(Path(parent) / "study") as folder:
+    ...     folder.name
+    'study'
+    """
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / ".lock").open("a") as file:  # closing it gives the lock back
+        if timeout is None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        else:
+            end = time.monotonic() + timeout
+            while not _try_lock(file):
+                if time.monotonic() >= end:
+                    raise TimeoutError(
+                        f"another process holds the lock of {place} for more than {timeout:g} s"
+                    )
+                time.sleep(0.05)
+        yield place
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @functools.cache
