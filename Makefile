@@ -48,11 +48,11 @@ paper: ## The same with the sizes of the papers; records results in data/results
 	@$(MAKE) --no-print-directory book PROFILE=paper JOBS=1
 
 verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1: pieces)
-	@$(PY) -m companion.verification $(if $(SAMPLE),--sample) \
+	@$(PY) -m companion.build.verification $(if $(SAMPLE),--sample) \
 	  $(if $(ACCEPT),--accept "$(ACCEPT)") $(PAGE)
 
 mutate: venv ## Change the mathematics under each page: does it notice? (JOBS, PAGE=, FUNCTION=)
-	@$(PY) -m companion.mutation --jobs $(JOBS) $(if $(PAGE),--page $(PAGE)) $(if $(FUNCTION),--function $(FUNCTION))
+	@$(PY) -m companion.build.mutation --jobs $(JOBS) $(if $(PAGE),--page $(PAGE)) $(if $(FUNCTION),--function $(FUNCTION))
 
 test: venv ## Style, import directions, types and tests (no site, no browser)
 	$(PY) -m ruff check .

@@ -1,7 +1,7 @@
 """The task graph of the book, for doit: pages, then the scorecard, then the site.
 
 ``make book`` runs it. Whether a task runs is decided by contents
-(:mod:`companion.freshness`); doit orders the tasks and runs pages side by side, and its
+(:mod:`companion.build.freshness`); doit orders the tasks and runs pages side by side, and its
 own data base decides nothing. ``doit profile=paper`` chooses the sizes of the papers.
 """
 
@@ -19,8 +19,8 @@ from doit import get_var
 from doit.exceptions import TaskFailed
 from doit.reporter import ZeroReporter
 
-from companion import freshness, site
-from companion.execution import PROFILES
+from companion.build import freshness, site
+from companion.build.execution import PROFILES
 from companion.files import available_cores
 
 ROOT = Path(__file__).resolve().parent
@@ -125,7 +125,7 @@ def execute(page: str) -> TaskFailed | None:
     """Run one page in a process of its own."""
     progress.say(f"      {page}: {progress.reasons[page]}")
     started = time.monotonic()
-    command = [sys.executable, "-m", "companion.execution", page, "--profile", PROFILE]
+    command = [sys.executable, "-m", "companion.build.execution", page, "--profile", PROFILE]
     result = subprocess.run(
         [*command, "--workers", str(WORKERS)],
         cwd=ROOT,
@@ -190,7 +190,7 @@ def scorecard_is_up_to_date() -> bool:
 def write_scorecard() -> TaskFailed | None:
     """Run the generator."""
     result = subprocess.run(
-        [sys.executable, "-m", "companion.scorecard"],
+        [sys.executable, "-m", "companion.build.scorecard"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -11,7 +11,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from companion import site
+from companion.build import site
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -159,6 +159,6 @@ def test_every_public_module_is_on_an_api_page():
     }
     public = {name for name in modules if not any(p.startswith("_") for p in name.split("."))}
     internals = {"dprl", "experiments", "companion"} | {
-        f"companion.{name}" for name in ("reads", "scorecard", "site")
+        f"companion.build{name}" for name in ("", ".reads", ".scorecard", ".site")
     }
     assert public - internals == documented

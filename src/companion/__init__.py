@@ -1,4 +1,4 @@
-"""The book's own plumbing: claims, records, sweeps, figures, and how pages are executed.
+"""The book's own plumbing: what pages use (claims, records, sweeps, figures) and how they are built.
 
 Nothing here knows any science, and nothing here imports the rest of the repository.
 """

@@ -17,7 +17,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
-from companion import site
+from companion.build import site
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / site.SITE

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from companion import site
+from companion.build import site
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / site.SITE

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from companion import claims, site
+from companion import claims
+from companion.build import site
 
 ROOT = Path(__file__).resolve().parents[2]
 LEDGER = claims.load(ROOT / "book" / "claims.yml", ROOT)

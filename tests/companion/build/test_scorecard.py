@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from companion import claims, scorecard
+from companion import claims
+from companion.build import scorecard
 from companion.claims import ClaimError
 
 PAGE = "3-policy-evaluation/dp-lsw"
@@ -151,7 +152,7 @@ def test_same_records_same_bytes_and_an_unchanged_file_is_not_touched(root, caps
 
 
 def test_command_line(root):
-    command = [sys.executable, "-W", "error", "-m", "companion.scorecard"]
+    command = [sys.executable, "-W", "error", "-m", "companion.build.scorecard"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     (root / f"book/nb/{PAGE}.claims.json").unlink()

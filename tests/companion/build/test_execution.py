@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from companion import execution, freshness
+from companion.build import execution, freshness
 
 PAGE = "3-chapter/page"
 HEADER = """\
@@ -97,7 +97,7 @@ def write(root: Path, body: str) -> None:
 
 
 def command(*options: str) -> list[str]:
-    return [sys.executable, "-m", "companion.execution", PAGE, "--workers", "1", *options]
+    return [sys.executable, "-m", "companion.build.execution", PAGE, "--workers", "1", *options]
 
 
 def execute(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -320,7 +320,7 @@ def stops_after(moves: int) -> list[str]:
     """Command that runs the page and kills itself when so many files have been published."""
     code = f"""
 import os, signal
-from companion import execution
+from companion.build import execution
 move, moves = execution._move_whole, []
 def counting(source, destination):
     if len(moves) == {moves}:
@@ -380,7 +380,7 @@ def stops_at(event: int) -> list[str]:
     code = f"""
 import functools, os, signal, sys
 import papermill
-from companion import execution
+from companion.build import execution
 papermill.execute_notebook = functools.partial(papermill.execute_notebook, autosave_cell_every=0)
 kinds = {{"open", "os.mkdir", "os.rename", "os.remove", "os.scandir", "os.listdir"}}
 root, count, over = os.getcwd() + os.sep, 0, False

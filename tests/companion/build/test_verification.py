@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from companion import _code, records, verification
-from companion.execution import PageError, Run, execute_page
-from companion.verification import Tolerance
+from companion import _code, records
+from companion.build import verification
+from companion.build.execution import PageError, Run, execute_page
+from companion.build.verification import Tolerance
 
 PAGE = "3-chapter/page"
 TABLE = pd.DataFrame({"algorithm": ["LSW", "LSL"], "runs": [20, 20], "rmse": [0.5, 1.0 / 3.0]})

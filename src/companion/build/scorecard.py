@@ -1,6 +1,6 @@
 """The scorecard: one row per claim, made from what the pages have recorded.
 
-    python -m companion.scorecard [--root .]
+    python -m companion.build.scorecard [--root .]
 
 reads ``book/claims.yml`` and every ``book/nb/**/*.claims.json``, and writes
 ``book/nb/scorecard.md``. It fails, and writes nothing, if a claim has no record, a record
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import claims
-from .claims import Claim, ClaimError
-from .files import source_path, write_atomic
+from companion import claims
+from companion.claims import Claim, ClaimError
+from companion.files import source_path, write_atomic
 
 _SOURCE_TITLES = {
     "thesis": "Thesis (Gomrokchi 2021)",
@@ -227,7 +227,7 @@ def _plain(text: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the scorecard; 1 if a claim is not as it should be."""
     parser = argparse.ArgumentParser(
-        prog="python -m companion.scorecard",
+        prog="python -m companion.build.scorecard",
         description="Make the scorecard from what the pages have recorded.",
     )
     parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: .)")

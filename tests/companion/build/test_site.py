@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from companion import freshness, site
+from companion.build import freshness, site
 
 TOC = """\
 format: jb-book
@@ -127,7 +127,7 @@ def test_complaints_are_the_warnings_of_the_log():
 
 def test_doit_says_why_keeps_going_and_keeps_the_last_site(root):
     """The real task graph on a small book: a failing page stops the site, not the other page."""
-    dodo = (Path(__file__).resolve().parents[2] / "dodo.py").read_text(encoding="utf-8")
+    dodo = (Path(__file__).resolve().parents[3] / "dodo.py").read_text(encoding="utf-8")
     (root / "dodo.py").write_text(dodo)
     (root / "_toc.yml").write_text(TOC.replace("      - file: book/nb/scorecard\n", ""))
     head = "---\nkernelspec: {display_name: Python 3, language: python, name: python3}\n---\n# P\n"

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from companion import freshness
+from companion.build import freshness
 
 PAGES = "book/nb/"
 GENERATED = frozenset({"scorecard"})  # below book/nb, but written by the package, not executed

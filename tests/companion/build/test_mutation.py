@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from companion import mutation, records
+from companion import records
+from companion.build import mutation
 
 PAGE = "1-chapter/page"
 MATHS = '''

@@ -2,7 +2,7 @@
 
 Loaded into the page's kernel as an IPython extension, before its first cell. An audit
 hook sees every ``open`` of the process, whatever library asks for it, and notes the file
-with the digest it had at that moment; :mod:`companion.freshness` makes it an input of
+with the digest it had at that moment; :mod:`companion.build.freshness` makes it an input of
 the page. A file that was asked for and is missing is noted too: the page must run again
 when it appears. Files opened by worker processes are not seen: load data in the page.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from companion.freshness import digest
+from companion.build.freshness import digest
 
 # Inputs of every page already (src, the ledger, notebooks), or nothing a page is made from.
 _ELSEWHERE = (

@@ -1,6 +1,6 @@
 """Do the recorded results come out again?
 
-``python -m companion.verification`` (``make verify``) executes every page that has
+``python -m companion.build.verification`` (``make verify``) executes every page that has
 recorded results, at the sizes of the papers, into a folder of its own below ``_build``, and
 compares each table with the recorded one: keys, texts and integers must be equal, floats
 agree within a tolerance. What became of a page's tables is printed when the page is done.
@@ -52,7 +52,7 @@ from typing import Any
 import yaml
 
 from companion import _code, records
-from companion.execution import PageError, Run, execute_page, read_source
+from companion.build.execution import PageError, Run, execute_page, read_source
 from companion.files import available_cores, source_path, write_atomic
 
 _SHOWN = 5  # differences printed per table
@@ -614,7 +614,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         1 if anything differs or cannot be compared, else 0.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m companion.verification",
+        prog="python -m companion.build.verification",
         description="Compute the recorded results again and compare.",
     )
     parser.add_argument("wanted", nargs="*", metavar="PAGE", help="pages or tables (default: all)")

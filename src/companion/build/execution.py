@@ -1,6 +1,6 @@
 """Execute one page of the book, all or nothing.
 
-``python -m companion.execution 3-policy-evaluation/dp-lsw --profile quick``
+``python -m companion.build.execution 3-policy-evaluation/dp-lsw --profile quick``
 
 The page runs in a kernel of its own, with the repository's root as its working directory,
 and writes into a *staging folder* (``DPRL_STAGE``) below ``book/nb/.staging``. Only when
@@ -13,7 +13,7 @@ file whole, in this order:
 4. the stamp to ``book/nb/<page>.stamp.json``.
 
 Until the stamp is there the old one disagrees with the files, so a run killed between two
-steps is repeated (:mod:`companion.freshness`). A run that fails, or is killed before
+steps is repeated (:mod:`companion.build.freshness`). A run that fails, or is killed before
 step 1, leaves the last good version untouched.
 
 A page finds in its environment:
@@ -45,9 +45,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from companion import claims, freshness
+from companion import claims
+from companion.build import freshness
+from companion.build.reads import read_log
 from companion.files import PROFILES, available_cores
-from companion.reads import read_log
 
 REQUIRED_PARAMETERS = ("profile", "seed")
 
@@ -59,7 +60,7 @@ _PAGE_NAME = re.compile(r"[\w-]+(/[\w-]+)*")
 _KERNEL_CONFIG = """\
 c.IPKernelApp.log_level = 40
 c.HistoryManager.enabled = False
-c.InteractiveShellApp.extensions = ["companion.reads"]
+c.InteractiveShellApp.extensions = ["companion.build.reads"]
 """
 
 
@@ -548,7 +549,7 @@ def _move_whole(source: Path, destination: Path) -> None:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m companion.execution", description="Execute one page of the book."
+        prog="python -m companion.build.execution", description="Execute one page of the book."
     )
     parser.add_argument("page", help="page name, such as 3-policy-evaluation/dp-lsw")
     parser.add_argument("--profile", default="quick", choices=PROFILES)

@@ -1,6 +1,6 @@
 """Does a page notice when the mathematics under it is changed?
 
-``python -m companion.mutation`` (``make mutate``) executes each page in one plain process,
+``python -m companion.build.mutation`` (``make mutate``) executes each page in one plain process,
 without a kernel. When a function of the package is called for the first time, the process
 forks: in the child every value of that function is changed, by a factor of two, say, and the
 child goes on with the page; the parent waits, and then goes on with the right value. A change
@@ -58,7 +58,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from companion import claims, freshness, records, site
+from companion import claims, records
+from companion.build import freshness, site
 from companion.files import write_atomic
 
 #: The package whose every public function must be seen by a page.
@@ -901,7 +902,7 @@ def _in_a_process(root: Path, task: dict[str, Any]) -> dict[str, Any]:
     write_atomic(order, json.dumps(task))
     try:
         subprocess.run(
-            [sys.executable, "-m", "companion.mutation", "--order", str(order)],
+            [sys.executable, "-m", "companion.build.mutation", "--order", str(order)],
             cwd=root,
             env=_environment(task["page"], root),
             check=True,
@@ -1247,7 +1248,7 @@ def run_all(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; 1 if a page fails, too much survives or a reason is missing."""
-    parser = argparse.ArgumentParser(prog="python -m companion.mutation")
+    parser = argparse.ArgumentParser(prog="python -m companion.build.mutation")
     parser.add_argument("--page", help="only this page; nothing is recorded")
     parser.add_argument("--function", help="only functions of this name; nothing is recorded")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
@@ -1285,7 +1286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "mutation",
         frame,
         profile="paper",
-        command="python -m companion.mutation",
+        command="python -m companion.build.mutation",
         seed=None,
         parameters={"profile": "quick", "goal": GOAL},
         seconds=time.monotonic() - started,
