@@ -1,4 +1,4 @@
-"""The book's own plumbing: what pages use (claims, records, sweeps, figures) and how they are built.
+"""The book's plumbing: claims, records, sweeps and figures for pages, and ``build``.
 
 Nothing here knows any science, and nothing here imports the rest of the repository.
 """

@@ -1,1 +1,1 @@
-"""How the book is made: pages executed, what is out of date, scorecard, site, and checks of it all."""
+"""How the book is made: pages executed, what is out of date, scorecard, site, and checks."""
