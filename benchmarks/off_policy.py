@@ -26,7 +26,7 @@ import numpy as np
 
 from dprl import __version__
 from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
-from dprl.private_evaluation.gpope import ConstantStep, gpope_runs_not_private
+from dprl.private_evaluation.gpope import ConstantStep, Descent, gpope_runs_not_private
 
 SEED = 20190611
 ETAS = tuple(np.geomspace(0.03, 30, 13))
@@ -93,13 +93,15 @@ def compare(
     def fast(count: int, precision: str = "single") -> np.ndarray:
         end = gpope_runs_not_private(
             data,
-            sigma=[s for s, _ in grid],
-            clip=clip,
-            steps=[ConstantStep(e, 0.5) for _, e in grid],
-            iterations=count,
-            seed=SEED,
+            Descent(
+                [ConstantStep(e, 0.5) for _, e in grid],
+                clip=clip,
+                iterations=count,
+                precision=precision,
+            ),
+            [s for s, _ in grid],
+            np.random.default_rng(SEED),
             trials=TRIALS,
-            precision=precision,
         )
         return np.concatenate([end.theta, end.w], axis=-1)
 

@@ -30,7 +30,7 @@ from dprl.private_evaluation.global_sensitivity import (
     lsl_sensitivity_bound,
     lsw_global_sensitivity,
 )
-from dprl.private_evaluation.gpope import ConstantStep, gpope, gpope_runs_not_private
+from dprl.private_evaluation.gpope import ConstantStep, Descent, gpope, gpope_runs_not_private
 from dprl.private_evaluation.subsample_and_average import (
     subsample_and_average,
     subsample_and_average_diagnostics,
@@ -272,14 +272,16 @@ def test_gpope_steps(case):
     for data in pair:
         run = gpope_runs_not_private(
             data,
-            sigma=sigma,
-            clip=h,
-            steps=ConstantStep(beta),
-            iterations=1,
-            seed=4,
+            Descent(
+                ConstantStep(beta),
+                clip=h,
+                iterations=1,
+                start=start,
+                precision=precision,
+            ),
+            sigma,
+            np.random.default_rng(4),
             trials=trials,
-            start=start,
-            precision=precision,
         )
         ends.append(np.concatenate([run.theta, run.w], axis=-1)[0])
     assert np.isfinite(ends).all()
@@ -289,14 +291,16 @@ def test_gpope_steps(case):
     # of noise there is as much with the record as without it
     still = gpope_runs_not_private(
         pair[0],
-        sigma=0.0,
-        clip=h,
-        steps=ConstantStep(beta),
-        iterations=1,
-        seed=4,
+        Descent(
+            ConstantStep(beta),
+            clip=h,
+            iterations=1,
+            start=start,
+            precision=precision,
+        ),
+        0.0,
+        np.random.default_rng(4),
         trials=trials,
-        start=start,
-        precision=precision,
     )
     without = np.concatenate([still.theta, still.w], axis=-1)[0]
     assert (np.linalg.norm(without - np.concatenate(start), axis=-1) <= beta * h * 1.00001).all()
@@ -310,12 +314,14 @@ def test_gpope_releases(case):
         release = gpope(
             data,
             *(0.5, 1e-3),
-            clip=0.5,
-            steps=ConstantStep(0.1),
-            iterations=40,
-            at=range(1, 41),
-            rng=generator(),
-            precision=precision,
+            Descent(
+                ConstantStep(0.1),
+                clip=0.5,
+                iterations=40,
+                at=range(1, 41),
+                precision=precision,
+            ),
+            generator(),
         )
         assert np.isfinite(release.theta_at).all()
         assert np.isfinite(release.w_at).all()
@@ -334,13 +340,15 @@ def test_the_law_of_gpope_with_a_huge_record_keeps_the_promise(size, precision):
     for k, a in enumerate((huge, ones)):
         run = gpope_runs_not_private(
             Statistics(a, np.where(a[:, 0] > 1, -size, 1.0), ones),
-            sigma=sigma,
-            clip=1.0,
-            steps=ConstantStep(0.1),
-            iterations=m,
-            seed=k,
+            Descent(
+                ConstantStep(0.1),
+                clip=1.0,
+                iterations=m,
+                precision=precision,
+            ),
+            sigma,
+            np.random.default_rng(k),
             trials=4_000,
-            precision=precision,
         )
         assert np.isfinite(run.w).all()
         assert np.isfinite(run.theta).all()

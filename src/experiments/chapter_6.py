@@ -16,19 +16,20 @@ import pandas as pd
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
+from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
 from dprl.private_evaluation.gpope import (
-    AnyStatistics,
     ConstantStep,
+    Descent,
     Iterates,
     Step,
-    gpope_diagnostics,
+    gpope_runs_not_private,
 )
 
 #: Trials of one task of a sweep. They share the data, not draws and noise.
 GROUP = 8
 
 
-class Setting(NamedTuple):
+class GPOPESetting(NamedTuple):
     """One curve's point: a name for the noise, its sigma in units of h, and the reach beta h."""
 
     noise: str
@@ -36,16 +37,16 @@ class Setting(NamedTuple):
     reach: float
 
 
-def grid(noises: Mapping[str, float], reaches: Iterable[float]) -> list[Setting]:
+def grid(noises: Mapping[str, float], reaches: Iterable[float]) -> list[GPOPESetting]:
     """Every noise with every reach.
 
     Examples
     --------
-    >>> grid({"none": 0.0, "some": 1.0}, [0.1])
-    [Setting(noise='none', sigma=0.0, reach=0.1), Setting(noise='some', sigma=1.0, reach=0.1)]
+    >>> grid({"some": 1.0}, [0.1, 0.2])[1]
+    GPOPESetting(noise='some', sigma=1.0, reach=0.2)
     """
     every = list(reaches)
-    return [Setting(name, sigma, reach) for name, sigma in noises.items() for reach in every]
+    return [GPOPESetting(name, sigma, reach) for name, sigma in noises.items() for reach in every]
 
 
 def pieces(trials: int, **task: Any) -> list[dict[str, Any]]:
@@ -66,14 +67,14 @@ def pieces(trials: int, **task: Any) -> list[dict[str, Any]]:
 
 
 def errors(
-    data: AnyStatistics,
+    data: Statistics | BidiagonalStatistics,
     error: Callable[[FloatArray], FloatArray],
-    settings: Sequence[Setting],
+    settings: Sequence[GPOPESetting],
     *,
     clip: float,
     iterations: int,
     trials: int,
-    seed: np.random.SeedSequence,
+    rng: np.random.Generator,
 ) -> list[dict[str, Any]]:
     """Run all settings; one row for each setting and trial. *Not private.*
 
@@ -83,14 +84,14 @@ def errors(
         Of m trajectories.
     error : callable
         From parameters, shape (..., n), to numbers, shape (...): the MSPBE, say.
-    settings : sequence of Setting
+    settings : sequence of GPOPESetting
         Noises and reaches; a reach is > 0.
     clip : float
         h > 0; the step size of a setting is its reach divided by h.
     iterations, trials : int
         As in :func:`dprl.private_evaluation.gpope.gpope_runs_not_private`.
-    seed : SeedSequence
-        Decides draws and noise.
+    rng : numpy.random.Generator
+        Its seed decides draws and noise; the generator itself does not move on.
 
     Returns
     -------
@@ -109,34 +110,29 @@ def errors(
 
     Examples
     --------
-    >>> from dprl.off_policy.saddle_point import Statistics
     >>> one = Statistics([[[2.0]]], [[1.0]], [[[0.5]]])  # theta* = 1/2
     >>> rows = errors(
     ...     one, lambda theta: (theta[..., 0] - 0.5) ** 2, grid({"none": 0.0}, [0.5, 1.0]),
-    ...     clip=10.0, iterations=5000, trials=1, seed=np.random.SeedSequence(1),
+    ...     clip=10.0, iterations=5000, trials=1, rng=np.random.default_rng(1),
     ... )
     >>> [(row["reach"], round(row["error"], 6)) for row in rows]
     [(0.5, 0.0), (1.0, 0.0)]
     """
-    check.instance("seed", seed, np.random.SeedSequence)
+    seed = check.generator(rng).bit_generator.seed_seq.generate_state(1)[0]
     bound = check.positive("clip", clip)
     if not settings:
         raise ValueError("settings must name at least one noise and reach, got none")
-    seen = gpope_diagnostics(
+    steps = [ConstantStep(check.positive("reach", s.reach) / bound) for s in settings]
+    seen = gpope_runs_not_private(
         data,
-        sigma=[s.sigma for s in settings],
-        clip=bound,
-        steps=[ConstantStep(check.positive("reach", s.reach) / bound) for s in settings],
-        iterations=iterations,
-        seed=int(seed.generate_state(1)[0]),
+        Descent(steps, bound, iterations, precision="single"),
+        [s.sigma for s in settings],
+        np.random.default_rng(int(seed)),
         trials=trials,
-        precision="single",
     )
     return [
         {"noise": s.noise, "reach": s.reach, "error": float(e), "clipped": float(c)}
-        for s, es, cs in zip(
-            settings, error(seen.iterates.theta), seen.clipped / iterations, strict=True
-        )
+        for s, es, cs in zip(settings, error(seen.theta), seen.clipped / iterations, strict=True)
         for e, c in zip(es, cs, strict=True)
     ]
 
@@ -168,13 +164,10 @@ def without_the_noise(iterates: Iterates, steps: Sequence[Step], iterations: int
 
     Examples
     --------
-    >>> from dprl.off_policy.saddle_point import Statistics
-    >>> from dprl.private_evaluation.gpope import gpope_runs_not_private
     >>> one = Statistics([[[0.0]]], [[5.0]], [[[0.0]]])  # its gradient never changes
     >>> both = [ConstantStep(0.1), ConstantStep(0.2)]
-    >>> runs = gpope_runs_not_private(
-    ...     one, sigma=100.0, clip=1.0, steps=both, iterations=2, seed=1, at=[1, 2]
-    ... )
+    >>> descent = Descent(both, clip=1.0, iterations=2, at=[1, 2])
+    >>> runs = gpope_runs_not_private(one, descent, 100.0, np.random.default_rng(1))
     >>> bool(abs(without_the_noise(runs, both, 2)).max() < 1e-10)
     True
     """

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from dprl.bounds import gpope_convergence as bounds
 from dprl.bounds.gpope_convergence import Contraction
 from dprl.off_policy.saddle_point import BidiagonalStatistics, SaddlePoint, Statistics
-from dprl.private_evaluation.gpope import ConstantStep, DiminishingStep, gpope_runs_not_private
+from dprl.private_evaluation.gpope import (
+    ConstantStep,
+    Descent,
+    DiminishingStep,
+    gpope_runs_not_private,
+)
 
 Q = bounds.scalar_matrix()
 LOW, HIGH = 2 - math.sqrt(3), 2 + math.sqrt(3)
@@ -115,13 +120,15 @@ def test_bounds_hold_for_the_algorithm(seed):
     beta, (numerator, offset) = c.largest_step, c.schedule(2.0)
     run = gpope_runs_not_private(
         sample,
-        sigma=sigma,
-        clip=clip,
-        steps=[ConstantStep(beta), DiminishingStep(numerator, offset)],
-        iterations=2000,
-        seed=seed,
+        Descent(
+            [ConstantStep(beta), DiminishingStep(numerator, offset)],
+            clip=clip,
+            iterations=2000,
+            at=[10, 200, 2000],
+        ),
+        sigma,
+        np.random.default_rng(seed),
         trials=400,
-        at=[10, 200, 2000],
     )
     errors = np.concatenate([run.theta_at, run.w_at], axis=-1) - x
     mean = c.squared_norm(errors).mean(axis=-1)

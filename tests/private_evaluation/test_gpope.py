@@ -11,9 +11,9 @@ from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics, empir
 from dprl.privacy.noisy_gradients import noisy_gradient_delta
 from dprl.private_evaluation.gpope import (
     ConstantStep,
+    Descent,
     DiminishingStep,
     gpope,
-    gpope_diagnostics,
     gpope_runs_not_private,
 )
 
@@ -35,6 +35,16 @@ def dense(n, m=20, seed=0):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(m, n, n))
     return Statistics(root, rng.normal(size=(m, n)), root @ root.swapaxes(1, 2))
+
+
+def runs(data, sigma, seed, trials=1, workers=1, **descent):
+    rng = np.random.default_rng(seed)
+    descent = Descent(**descent)
+    return gpope_runs_not_private(data, descent, sigma, rng, trials=trials, workers=workers)
+
+
+def release_of(data, rng, promise=(1.0, 1e-3), **descent):
+    return gpope(data, *promise, Descent(**descent), rng)
 
 
 def plain(data, sigma, clip, step, iterations, seed, trial, start=None):
@@ -63,18 +73,20 @@ def plain(data, sigma, clip, step, iterations, seed, trial, start=None):
 @pytest.mark.parametrize("data", [bidiagonal(1), bidiagonal(5), dense(1), dense(4)])
 def test_whole_run_equals_the_plain_loop(data):
     start = (np.full(data.n_features, 0.5), np.full(data.n_features, -1.0))
-    seen = gpope_diagnostics(
+    seen = gpope_runs_not_private(
         data,
-        sigma=SIGMAS,
-        clip=0.7,
-        steps=STEPS,
-        iterations=300,
-        seed=3,
+        Descent(
+            STEPS,
+            clip=0.7,
+            iterations=300,
+            start=start,
+            at=[1, 7, 300],
+        ),
+        SIGMAS,
+        np.random.default_rng(3),
         trials=11,
-        start=start,
-        at=[1, 7, 300],
     )
-    run = seen.iterates
+    run = seen
     assert run.theta.shape == (3, 11, data.n_features)
     assert run.theta_at.shape == (3, 3, 11, data.n_features)
     for j, trial in ((0, 0), (1, 7), (2, 10)):
@@ -90,7 +102,15 @@ def test_one_step_is_the_gradient(data):
     rng = np.random.default_rng(1)
     theta, w = rng.normal(size=(2, 6))
     end = gpope_runs_not_private(
-        data, sigma=0, clip=1e9, steps=ConstantStep(1), iterations=1, seed=0, start=(theta, w)
+        data,
+        Descent(
+            ConstantStep(1),
+            clip=1e9,
+            iterations=1,
+            start=(theta, w),
+        ),
+        0,
+        np.random.default_rng(0),
     )
     full = data.dense() if isinstance(data, BidiagonalStatistics) else data
     expected = gradient(theta, w, full.a[0], full.b[0], full.c[0])
@@ -103,12 +123,14 @@ def test_clipping_is_joint():
     # gradient (-A w, A theta) = (-3, 12); norm sqrt(153), clipped to 1
     end = gpope_runs_not_private(
         data,
-        sigma=0,
-        clip=1.0,
-        steps=ConstantStep(1.0),
-        iterations=1,
-        seed=0,
-        start=([4.0], [1.0]),
+        Descent(
+            ConstantStep(1.0),
+            clip=1.0,
+            iterations=1,
+            start=([4.0], [1.0]),
+        ),
+        0,
+        np.random.default_rng(0),
     )
     length = np.sqrt(153)
     np.testing.assert_allclose(end.theta, [[[4 + 3 / length]]])
@@ -118,7 +140,7 @@ def test_clipping_is_joint():
 @pytest.mark.parametrize("data", [bidiagonal(3), dense(3)])
 def test_numbers_do_not_depend_on_the_division(data):
     run = partial(
-        gpope_runs_not_private,
+        runs,
         data,
         clip=1.0,
         iterations=70,
@@ -137,7 +159,7 @@ def test_numbers_do_not_depend_on_the_division(data):
 
 def test_workers_change_nothing():
     run = partial(
-        gpope_runs_not_private,
+        runs,
         bidiagonal(3),
         clip=1.0,
         iterations=30,
@@ -155,15 +177,13 @@ def test_workers_change_nothing():
 
 def test_dense_and_bidiagonal_agree():
     data = bidiagonal(4)
-    run = partial(
-        gpope_runs_not_private, sigma=0.5, clip=1.0, steps=STEPS, iterations=200, seed=1, trials=9
-    )
+    run = partial(runs, sigma=0.5, clip=1.0, steps=STEPS, iterations=200, seed=1, trials=9)
     np.testing.assert_allclose(run(data).w, run(data.dense()).w, rtol=1e-10, atol=1e-12)
 
 
 def test_single_precision_is_close_and_shares_the_noise():
     run = partial(
-        gpope_runs_not_private,
+        runs,
         bidiagonal(3),
         sigma=0.5,
         clip=1.0,
@@ -181,9 +201,7 @@ def test_any_finite_record_is_clipped_exactly(shape, precision):
     small = shape(2, m=1)
     names = [f for f in ("a", "diagonal", "above", "b", "c") if hasattr(small, f)]
     start = ([0.3, -0.2], [0.5, 0.25])
-    run = partial(
-        gpope_runs_not_private, sigma=0, clip=1e-3, steps=ConstantStep(1), iterations=1, seed=0
-    )
+    run = partial(runs, sigma=0, clip=1e-3, steps=ConstantStep(1), iterations=1, seed=0)
     moved = run(small, start=start, precision=precision)
     for exponent in (20, 70, 500, 1000):  # from 2^64 the square overflows in single, 2^512 double
         huge = type(small)(*(np.ldexp(getattr(small, f), exponent) for f in names))
@@ -198,9 +216,7 @@ def test_any_finite_record_is_clipped_exactly(shape, precision):
 
 
 def test_each_trial_may_have_its_own_data():
-    run = partial(
-        gpope_runs_not_private, sigma=0.5, clip=1.0, steps=STEPS, iterations=50, seed=1, trials=10
-    )
+    run = partial(runs, sigma=0.5, clip=1.0, steps=STEPS, iterations=50, seed=1, trials=10)
     own = run(lambda trial: bidiagonal(2, seed=trial))
     for trial in (0, 9):
         shared = run(bidiagonal(2, seed=trial))
@@ -211,7 +227,10 @@ def test_without_noise_it_finds_the_saddle_point():
     data = Statistics([[[1.0, 0.5], [0.0, 1.0]]], [[1.0, 2.0]], [np.eye(2)])
     theta, w = empirical(data).solution()
     end = gpope_runs_not_private(
-        data, sigma=0, clip=1e6, steps=ConstantStep(0.2), iterations=2_000, seed=0
+        data,
+        Descent(ConstantStep(0.2), clip=1e6, iterations=2_000),
+        0,
+        np.random.default_rng(0),
     )
     np.testing.assert_allclose(end.theta[0, 0], theta, atol=1e-6)
     np.testing.assert_allclose(end.w[0, 0], w, atol=1e-6)
@@ -221,11 +240,9 @@ def test_noise_has_the_stated_size():
     data = Statistics([[[0.0]]], [[0.0]], [[[0.0]]])
     end = gpope_runs_not_private(
         data,
-        sigma=[2.0, 0.5],
-        clip=3.0,
-        steps=ConstantStep(0.1),
-        iterations=4,
-        seed=1,
+        Descent(ConstantStep(0.1), clip=3.0, iterations=4),
+        [2.0, 0.5],
+        np.random.default_rng(1),
         trials=20_000,
     )
     expected = 0.1 * 3 * np.array([2.0, 0.5]) * np.sqrt(4)
@@ -237,11 +254,11 @@ def test_noise_has_the_stated_size():
 def test_promise_is_certified_and_the_run_is_that_of_its_sigma():
     data = bidiagonal(2, m=60)
     given = {"clip": 1.0, "steps": STEPS[1], "iterations": 60, "at": [3, 60]}
-    release = gpope(data, 0.5, 1e-3, rng=np.random.default_rng(2), **given)
+    release = release_of(data, np.random.default_rng(2), (0.5, 1e-3), **given)
     assert noisy_gradient_delta(release.sigma, 60, 60, 0.5) <= 1e-3
     assert str(release.guarantee).endswith("neighbours: replace one trajectory")
     seed = int.from_bytes(np.random.default_rng(2).bytes(16), "little")
-    run = gpope_runs_not_private(data, sigma=release.sigma, seed=seed, **given)
+    run = runs(data, sigma=release.sigma, seed=seed, **given)
     np.testing.assert_array_equal(run.theta[0, 0], release.theta)
     np.testing.assert_array_equal(run.w_at[:, 0, 0], release.w_at)
     np.testing.assert_array_equal(release.w_at[-1], release.w)
@@ -250,29 +267,38 @@ def test_promise_is_certified_and_the_run_is_that_of_its_sigma():
 def test_a_second_release_has_noise_of_its_own():
     data, rng = Statistics(np.zeros((9, 1, 1)), np.zeros((9, 1)), np.zeros((9, 1, 1))), secret()
     ends = [
-        gpope(data, 0.5, 1e-3, clip=1.0, steps=ConstantStep(b), iterations=2, rng=rng).theta / b
+        gpope(
+            data,
+            0.5,
+            1e-3,
+            Descent(ConstantStep(b), clip=1.0, iterations=2),
+            rng,
+        ).theta
+        / b
         for b in (0.1, 0.1, 0.2)
     ]
     assert min(abs(ends[i] - ends[j]).min() for i, j in ((0, 1), (0, 2), (1, 2))) > 1e-6
 
 
 def test_a_release_has_one_setting_and_one_data_set():
-    given = {"clip": 1.0, "iterations": 3, "rng": secret()}
+    given = {"clip": 1.0, "iterations": 3}
     with pytest.raises(TypeError, match="a release has one setting"):
-        gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS, **given)
+        release_of(bidiagonal(2), secret(), steps=STEPS, **given)
     with pytest.raises(TypeError, match="statistics must be a Statistics or"):
-        gpope(lambda trial: bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], **given)
+        release_of(lambda trial: bidiagonal(2), secret(), steps=STEPS[0], **given)
     with pytest.raises(TypeError, match=r"rng must be a numpy\.random\.Generator"):
-        gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], **{**given, "rng": 1})
+        release_of(bidiagonal(2), 1, steps=STEPS[0], **given)
+    with pytest.raises(TypeError, match="descent must be a Descent"):
+        gpope(bidiagonal(2), 1.0, 1e-3, STEPS[0], secret())
     with pytest.raises(ValueError, match="steps must be at most 1000000"):
-        gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], **{**given, "iterations": 10**12})
+        release_of(bidiagonal(2), secret(), steps=STEPS[0], **{**given, "iterations": 10**7})
     with pytest.raises(TypeError, match="at must be a sequence"):
-        gpope(bidiagonal(2), 1.0, 1e-3, steps=STEPS[0], at=5, **given)
+        release_of(bidiagonal(2), secret(), steps=STEPS[0], at=5, **given)
 
 
 def test_a_huge_epsilon_is_a_promise_like_any_other():
-    given = {"clip": 1.0, "steps": STEPS[0], "iterations": 20, "rng": secret()}
-    release = gpope(bidiagonal(2), 1e4, 1e-3, **given)
+    given = {"clip": 1.0, "steps": STEPS[0], "iterations": 20}
+    release = release_of(bidiagonal(2), secret(), (1e4, 1e-3), **given)
     assert release.guarantee.epsilon == 1e4
     assert release.sigma > 0
 
@@ -304,8 +330,6 @@ GOOD = {
         ({"iterations": 0}, "iterations must be at least 1"),
         ({"iterations": 2.5}, "iterations must be an integer"),
         ({"trials": 0}, "trials must be at least 1"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"seed": np.random.default_rng(0)}, "seed must be an integer"),
         ({"steps": "constant"}, "steps must be a ConstantStep"),
         ({"steps": [0.1]}, "steps must be a ConstantStep"),
         ({"steps": []}, "sigma and steps must be of one length"),
@@ -331,20 +355,29 @@ GOOD = {
 )
 def test_bad_input(change, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        gpope_runs_not_private(bidiagonal(2), **{**GOOD, **change})
+        runs(bidiagonal(2), **{**GOOD, **change})
+
+
+def test_the_generator_decides_and_a_second_call_has_numbers_of_its_own():
+    data, descent = bidiagonal(2), Descent(STEPS[0], clip=1.0, iterations=5)
+    rng = np.random.default_rng(3)
+    first, second = (gpope_runs_not_private(data, descent, 1.0, rng) for _ in range(2))
+    again = runs(data, 1.0, 3, steps=STEPS[0], clip=1.0, iterations=5)
+    np.testing.assert_array_equal(first.theta, again.theta)
+    assert abs(first.theta - second.theta).min() > 1e-6
+    with pytest.raises(TypeError, match=r"rng must be a numpy\.random\.Generator"):
+        gpope_runs_not_private(data, descent, 1.0, 3)
 
 
 def test_bad_data():
     with pytest.raises(ValueError, match="at least one feature"):
-        gpope_runs_not_private(
-            Statistics(np.zeros((3, 0, 0)), np.zeros((3, 0)), np.zeros((3, 0, 0))), **GOOD
-        )
+        runs(Statistics(np.zeros((3, 0, 0)), np.zeros((3, 0)), np.zeros((3, 0, 0))), **GOOD)
     with pytest.raises(TypeError, match="statistics must be a Statistics"):
-        gpope_runs_not_private(np.zeros((3, 2, 2)), **GOOD)
+        runs(np.zeros((3, 2, 2)), **GOOD)
     with pytest.raises(TypeError, match="statistics must be a Statistics"):
-        gpope_runs_not_private(lambda trial: None, **GOOD)
+        runs(lambda trial: None, **GOOD)
     with pytest.raises(ValueError, match="of trial 1 are"):
-        gpope_runs_not_private(lambda trial: bidiagonal(2, m=20 + trial), **GOOD, trials=2)
+        runs(lambda trial: bidiagonal(2, m=20 + trial), **GOOD, trials=2)
     with pytest.raises(ValueError, match="a holds NaN"):
         Statistics([[[np.nan]]], [[0.0]], [[[0.0]]])
 
@@ -374,6 +407,6 @@ def test_bad_steps(build, message):
     ],
 )
 def test_bad_promise(epsilon, delta, message):
-    given = {k: v for k, v in GOOD.items() if k not in ("sigma", "seed")} | {"rng": secret()}
+    given = {k: v for k, v in GOOD.items() if k not in ("sigma", "seed")}
     with pytest.raises(ValueError, match=message):
-        gpope(bidiagonal(2), epsilon, delta, **given)
+        release_of(bidiagonal(2), secret(), (epsilon, delta), **given)
