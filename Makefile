@@ -75,7 +75,8 @@ bench: venv ## Measure speed and memory against references (PEERS=python: see be
 
 lock: ## Write requirements.lock and requirements.txt again from pyproject.toml (needs uv)
 	@command -v uv >/dev/null 2>&1 || { echo "uv is needed to write the lock file: pip install uv" >&2; exit 1; }
-	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --all-extras --universal --group book --group test --group cluster \
+	  --group build --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock
 	grep -v '^    --hash=' requirements.lock | sed 's/ \\$$//' > requirements.txt

@@ -1,5 +1,6 @@
 """What holds the repository together: one set of versions, nothing heavy, nothing local."""
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -14,7 +15,8 @@ from packaging.version import Version
 from companion.build import site
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 LARGEST = 2 * 1024 * 1024
 
 
@@ -42,8 +44,9 @@ def normalised(name: str) -> str:
 
 
 def dependencies() -> list[Requirement]:
-    extras = PROJECT["optional-dependencies"].values()
-    return [Requirement(text) for group in (PROJECT["dependencies"], *extras) for text in group]
+    groups = PROJECT["optional-dependencies"] | PYPROJECT["dependency-groups"]
+    every = [*PROJECT["dependencies"], *itertools.chain(*groups.values())]
+    return [Requirement(text) for text in dict.fromkeys(every)]
 
 
 # ----------------------------------------------------------------------- one set of versions

@@ -217,7 +217,7 @@ class Package:
             return {f"{source}.{name}"}
         if name is None or not self._is_package(source):
             return {source}
-        for node in self.tree(source).body:
+        for node in ast.walk(self.tree(source)):  # names that are imported lazily, too
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     origin = self._source(node, source)

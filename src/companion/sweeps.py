@@ -255,8 +255,7 @@ def _on_cluster(jobs: list[tuple[Any, ...]], scheduler: str) -> Iterator[tuple[i
         from distributed import Client
     except ImportError as error:
         raise SweepError(
-            "DPRL_SCHEDULER is set but distributed is not installed: "
-            "install the extra, pip install 'dprl[cluster]'"
+            "DPRL_SCHEDULER is set but distributed is not installed: pip install distributed"
         ) from error
     client = Client(scheduler)  # type: ignore[no-untyped-call]
     with client, joblib.parallel_config("dask", n_jobs=-1):

@@ -36,7 +36,7 @@ def test_two_workers_give_the_table_of_one(alone):
 
 
 def test_a_dask_cluster_gives_the_table_of_one(alone, monkeypatch):
-    distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+    distributed = pytest.importorskip("distributed", reason="the group `cluster` is not installed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:

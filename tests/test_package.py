@@ -1,0 +1,137 @@
+"""What a stranger installs: the names in front, the parts, the wheel in an empty environment."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dprl
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "dprl"
+API = ROOT / "book" / "api"
+
+
+def run(code, *flags, **environment):
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+# ------------------------------------------------------------------------- the names in front
+
+
+def test_importing_the_package_imports_nothing_else():
+    code = "import sys; before = set(sys.modules); import dprl; print(set(sys.modules) - before)"
+    loaded = ast.literal_eval(run(code, PYTHONPATH=str(ROOT / "src")))
+    assert {name.split(".")[0] for name in loaded} <= {"dprl", *sys.stdlib_module_names}
+    assert [name for name in loaded if name.startswith("dprl.")] == []
+
+
+@pytest.mark.parametrize("name", dprl.__all__)
+def test_a_name_in_front_is_that_of_its_part_and_says_what_it_is(name):
+    value = getattr(dprl, name)
+    assert value.__name__ == name
+    assert value is getattr(sys.modules[value.__module__], name)
+    first = value.__doc__.splitlines()[0]
+    assert first.endswith((".", ")"))
+
+
+def test_a_name_that_is_not_in_front_is_a_plain_error():
+    with pytest.raises(AttributeError, match="module 'dprl' has no attribute 'nothing'"):
+        dprl.nothing  # noqa: B018
+    with pytest.raises(ImportError):
+        exec("from dprl import nothing")
+    assert set(dprl.__all__) <= set(dir(dprl))
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    assert seen == {name: getattr(dprl, name).__module__ for name in dprl.__all__}
+
+
+def test_the_cheat_sheet_lists_the_names_in_front():
+    text = (API / "cheat-sheet.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^   ~(dprl\.\S+)\.(\w+)$", text, flags=re.MULTILINE)
+    assert [name for _, name in listed] == [name for part in dprl._PARTS.values() for name in part]
+    assert {f"dprl.{part}" for part in dprl._PARTS} == {part for part, _ in listed}
+
+
+# --------------------------------------------------------------------------------- the parts
+
+
+def parts(package):
+    """Modules and packages right below a package."""
+    below = (ROOT / "src" / package).iterdir()
+    found = {path.stem for path in below if path.suffix == ".py" or (path / "__init__.py").exists()}
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_the_package_names_its_parts():
+    named = re.findall(r"``(\w+)``", dprl.__doc__)
+    assert sorted(named) == sorted(parts("dprl"))
+
+
+@pytest.mark.parametrize("package", ["dprl", "experiments", "companion"])
+def test_the_api_index_lists_every_part(package):
+    index = (API / "index.md").read_text(encoding="utf-8")
+    assert f"`{package}`" in index
+    assert parts(package) <= set(re.findall(r"`(\w+)`", index))
+
+
+def test_the_api_index_lists_every_page():
+    index = (API / "index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\{doc\}`([\w-]+)`", index)) == {p.stem for p in API.glob("*.md")} - {
+        "index"
+    }
+
+
+# --------------------------------------------------------------------------------- the wheel
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The wheel, and the folder into which it was installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    [wheel] = folder.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    command = [*pip, "--disable-pip-version-check", "--target", str(folder / "site"), str(wheel)]
+    subprocess.run(command, check=True)
+    return wheel, folder / "site"
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(installed):
+    wheel, _ = installed
+    names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert names == {"dprl", f"dprl-{dprl.__version__}.dist-info"}
+
+
+def test_the_example_of_the_readme_runs_from_the_wheel(installed):
+    """With the libraries of this environment, but without what else it has of this repository."""
+    _, site = installed
+    readme = (ROOT / "src" / "README.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    path = os.pathsep.join([str(site), sysconfig.get_paths()["purelib"]])
+    checks = (
+        "import sys, importlib.util as u\n"
+        f"assert sys.modules['dprl'].__file__.startswith({str(site)!r})\n"
+        "assert not u.find_spec('companion') and not u.find_spec('experiments')\n"
+        "assert not {'pandas', 'joblib', 'jax', 'mujoco'} & set(sys.modules)\n"
+    )
+    # -S: the paths that an editable installation adds are not followed
+    out = run(example + checks, "-S", PYTHONPATH=path)
+    assert out.startswith("(1, 1e-05)-differentially private")
