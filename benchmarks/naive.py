@@ -11,7 +11,7 @@ from scipy import stats
 
 from dprl.evaluation import lsl, lsw
 from dprl.mdp import Chain
-from dprl.private_evaluation import dp_lsl_diagnostics, dp_lsw_diagnostics
+from dprl.private_evaluation import LSL, LSW
 from dprl.trajectories import FirstVisitReturns
 
 Step = tuple[int, int, float]
@@ -148,16 +148,16 @@ def subsample_and_average(
 ) -> tuple[np.ndarray, float]:
     """Algorithm 3 with one base run for each sub-sample: the average and its noise."""
     total, variance, m = 0.0, 0.0, 0
-    promise: dict[str, Any] = {"f_max": f_max, "epsilon": epsilon, "delta": delta}
+    promise: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
     for index in index_sets:
         one = FirstVisitReturns(data.returns[index], data.visited[index]).statistics((0, f_max))
         if ridge is None:
             total = total + lsw(one, features, weights)
-            noise = dp_lsw_diagnostics(one.counts, features, weights, **promise).sigma
+            noise = LSW(features, weights, f_max=f_max).noise(one.counts, **promise).sigma
         else:
             total = total + lsl(one, features, weights, ridge)
-            task = (one.counts, len(index), features, weights, ridge)
-            noise = dp_lsl_diagnostics(*task, **promise).sigma
+            estimator = LSL(features, weights, ridge, f_max=f_max)
+            noise = estimator.noise(one.counts, len(index), **promise).sigma
         variance += float(noise) ** 2
         m += 1
     return np.asarray(total / m), float(np.sqrt(variance) / m)

@@ -34,6 +34,9 @@ from dprl.bounds.lsw_utility import expected_smooth_term
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing
 from dprl.private_evaluation import (
+    LSL,
+    LSW,
+    Draws,
     base_promise,
     draw_subsamples,
     lsl_smooth_bound,
@@ -283,9 +286,9 @@ def averages_of_sub_samples(repeats: int, largest: int) -> list[Row]:
         for name, ridge in (("DP-LSW", None), ("DP-LSL", 10.0)):
 
             def fast(m: int = m, k: int = k, ridge: float | None = ridge) -> Any:
-                sizes = {"subsamples": m, "size": k, "ridge": ridge, "f_max": 1.0}
+                one = LSW(*task, f_max=1) if ridge is None else LSL(*task, ridge, f_max=1)
                 whole = {"epsilon": 0.1, "delta": 0.1, "rng": fresh()}
-                return subsample_and_average_diagnostics(data, *task, **sizes, **whole)
+                return subsample_and_average_diagnostics(data, one, Draws(m, k), **whole)
 
             def slow(
                 index_sets: Any = None,

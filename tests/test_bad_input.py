@@ -49,14 +49,19 @@ def gaussian(**change):
 
 
 def dp_lsw(**change):
-    given = {"data": DATA, "features": EYE, "weights": ONES, "f_max": 1, "epsilon": 1, "delta": 0.1}
-    return private_evaluation.dp_lsw(**{**given, "rng": RNG, **change})
+    return _release(private_evaluation.dp_lsw, private_evaluation.LSW, {}, change)
 
 
 def dp_lsl(**change):
-    given = {"data": DATA, "features": EYE, "weights": ONES, "ridge": 9.0, "f_max": 1}
-    promise = {"epsilon": 1, "delta": 0.1, "rng": RNG}
-    return private_evaluation.dp_lsl(**{**given, **promise, **change})
+    return _release(private_evaluation.dp_lsl, private_evaluation.LSL, {"ridge": 9.0}, change)
+
+
+def _release(algorithm, kind, given, change):
+    given = {"features": EYE, "weights": ONES, "f_max": 1, **given}
+    promise = {"data": DATA, "epsilon": 1, "delta": 0.1, "rng": RNG}
+    promise |= {name: x for name, x in change.items() if name in promise}
+    given |= {name: x for name, x in change.items() if name not in promise}
+    return algorithm(estimator=kind(**given), **promise)
 
 
 def lsl_bound(**change):
@@ -827,7 +832,11 @@ BOTH = {
     "weights text": ({"weights": ["a", "b", "c"]}, ValueError, "weights must be an array of num"),
     "features zero": ({"features": np.zeros((3, 2))}, ValueError, "features must not all be zero"),
     "features NaN": ({"features": EYE * NAN}, ValueError, "features holds NaN"),
-    "features wrong rows": ({"features": np.eye(4)}, ValueError, "one row per state, 3, got 4"),
+    "features wrong rows": (
+        {"features": np.eye(4), "weights": np.ones(4)},
+        ValueError,
+        "one row per state, 3, got 4",
+    ),
     "features a vector": ({"features": ONES}, ValueError, "features must have 2 dim"),
     "rng a seed": ({"rng": 1}, TypeError, r"rng must be a numpy.random.Generator.*got int"),
     "rng None": ({"rng": None}, TypeError, "rng must be a numpy.random.Generator.*got NoneType"),

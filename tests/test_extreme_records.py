@@ -19,17 +19,20 @@ from dprl.privacy.gaussian import gaussian_mechanism
 from dprl.privacy.laplace import counting_query, counting_sensitivity, laplace_mechanism
 from dprl.privacy.noisy_gradients import noisy_gradient_certified_sigma
 from dprl.privacy.smooth_sensitivity import GaussianSmoothing
-from dprl.private_evaluation.average_then_perturb import (
-    average_then_perturb,
-    average_then_perturb_diagnostics,
-)
-from dprl.private_evaluation.dp_lsl import dp_lsl, dp_lsl_diagnostics
-from dprl.private_evaluation.dp_lsw import dp_lsw, dp_lsw_diagnostics
-from dprl.private_evaluation.global_sensitivity import (
+from dprl.private_evaluation import (
+    LSL,
+    LSW,
+    Draws,
     lsl_global_sensitivity,
     lsl_sensitivity_bound,
     lsw_global_sensitivity,
 )
+from dprl.private_evaluation.average_then_perturb import (
+    average_then_perturb,
+    average_then_perturb_diagnostics,
+)
+from dprl.private_evaluation.dp_lsl import dp_lsl
+from dprl.private_evaluation.dp_lsw import dp_lsw
 from dprl.private_evaluation.gpope import ConstantStep, Descent, gpope, gpope_runs_not_private
 from dprl.private_evaluation.subsample_and_average import (
     subsample_and_average,
@@ -155,11 +158,11 @@ def test_dp_lsw(name, pair):
     phi = PHI[name]
     seen = [d.statistics((LOW, HIGH)) for d in pair]
     thetas = [lsw(s, phi, WEIGHTS) for s in seen]
-    noise = [dp_lsw_diagnostics(s.counts, phi, WEIGHTS, **RANGE, **PROMISE) for s in seen]
+    noise = [LSW(phi, WEIGHTS, **RANGE).noise(s.counts, **PROMISE) for s in seen]
     assert moved(thetas) <= lsw_global_sensitivity(phi, WEIGHTS, **RANGE) + ROUNDING
     smooth(thetas, noise)
     for data in pair:
-        release = dp_lsw(data, phi, WEIGHTS, **RANGE, **PROMISE, rng=generator())
+        release = dp_lsw(data, LSW(phi, WEIGHTS, **RANGE), rng=generator(), **PROMISE)
         assert np.isfinite(release.theta).all()
 
 
@@ -171,14 +174,14 @@ def test_dp_lsl(name, improved, pair):
     phi, ridge = PHI[name], 30.0
     seen = [d.statistics((LOW, HIGH)) for d in pair]
     thetas = [lsl(s, phi, WEIGHTS, ridge) for s in seen]
-    options = {**RANGE, **PROMISE, "improved": improved}
-    noise = [dp_lsl_diagnostics(s.counts, M, phi, WEIGHTS, ridge, **options) for s in seen]
+    estimator = LSL(phi, WEIGHTS, ridge, **RANGE, improved=improved)
+    noise = [estimator.noise(s.counts, M, **PROMISE) for s in seen]
     most = lsl_global_sensitivity(phi, WEIGHTS, ridge, **RANGE)
     assert moved(thetas) <= most + ROUNDING
     assert most <= lsl_sensitivity_bound(phi, WEIGHTS, ridge, M, **RANGE) + ROUNDING
     smooth(thetas, noise)
     for data in pair:
-        release = dp_lsl(data, phi, WEIGHTS, ridge, **options, rng=generator())
+        release = dp_lsl(data, estimator, rng=generator(), **PROMISE)
         assert np.isfinite(release.theta).all()
 
 
@@ -197,38 +200,27 @@ def test_sub_sampled_releases(ridge, pair):
     m, k, phi = 40, 4, PHI["tabular"]
     drawn = draw_subsamples(M, m, k, generator())
     included = int((drawn == 0).any(axis=1).sum())
-    options = {
-        "subsamples": m,
-        "size": k,
-        "ridge": ridge,
-        "epsilon": 0.5,
-        "delta": 0.01,
-        **RANGE,
-    }
-    one = (
-        lsw_global_sensitivity(phi, WEIGHTS, **RANGE)
-        if ridge is None
-        else lsl_global_sensitivity(phi, WEIGHTS, ridge, **RANGE)
-    )
+    task, options = Draws(m, k), {"epsilon": 0.5, "delta": 0.01}
+    if ridge is None:
+        estimator = LSW(phi, WEIGHTS, **RANGE)
+    else:
+        estimator = LSL(phi, WEIGHTS, ridge, **RANGE, improved=True)
+    one = estimator.global_sensitivity(k)
     averaged = [
-        average_then_perturb_diagnostics(d, phi, WEIGHTS, rng=generator(), **options) for d in pair
+        average_then_perturb_diagnostics(d, estimator, task, rng=generator(), **options)
+        for d in pair
     ]
     assert moved([a.mean for a in averaged]) <= averaged[0].sensitivity + ROUNDING
     assert averaged[0].noise == averaged[1].noise
     inside = [
-        subsample_and_average_diagnostics(
-            d, phi, WEIGHTS, rng=generator(), improved=ridge is not None, **options
-        )
+        subsample_and_average_diagnostics(d, estimator, task, rng=generator(), **options)
         for d in pair
     ]
     assert moved([a.mean for a in inside]) <= included / m * one + ROUNDING
     assert all(np.isfinite(a.noise) and a.noise > 0 for a in inside)
     for data in pair:
         for release in (average_then_perturb, subsample_and_average):
-            if release is subsample_and_average and ridge is not None:
-                theta = release(data, phi, WEIGHTS, rng=generator(), improved=True, **options).theta
-            else:
-                theta = release(data, phi, WEIGHTS, rng=generator(), **options).theta
+            theta = release(data, estimator, task, rng=generator(), **options).theta
             assert np.isfinite(theta).all()
 
 
@@ -236,7 +228,7 @@ def test_a_range_that_would_overflow_is_refused():
     data = FirstVisitReturns(np.ones((2, N)), np.ones((2, N), dtype=bool))
     for wide in ({"f_max": 1e101}, {"f_max": 1.0, "f_min": -1e101}):
         with pytest.raises(ValueError, match=r"must lie within 1e\+100"):
-            dp_lsw(data, PHI["tabular"], WEIGHTS, **wide, **PROMISE, rng=generator())
+            dp_lsw(data, LSW(PHI["tabular"], WEIGHTS, **wide), rng=generator(), **PROMISE)
 
 
 # -- noisy gradients ---------------------------------------------------------------------------

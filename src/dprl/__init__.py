@@ -51,11 +51,14 @@ if TYPE_CHECKING:
     from dprl.privacy.noisy_gradients import noisy_gradient_sigma as noisy_gradient_sigma
     from dprl.privacy.smooth_sensitivity import GaussianSmoothing as GaussianSmoothing
     from dprl.privacy.smooth_sensitivity import smoothing_constants as smoothing_constants
+    from dprl.private_evaluation.dp_lsl import LSL as LSL
     from dprl.private_evaluation.dp_lsl import dp_lsl as dp_lsl
     from dprl.private_evaluation.dp_lsl import lsl_smooth_bound as lsl_smooth_bound
+    from dprl.private_evaluation.dp_lsw import LSW as LSW
     from dprl.private_evaluation.dp_lsw import dp_lsw as dp_lsw
     from dprl.private_evaluation.dp_lsw import lsw_smooth_bound as lsw_smooth_bound
     from dprl.private_evaluation.gpope import gpope as gpope
+    from dprl.private_evaluation.subsample_and_average import Draws as Draws
     from dprl.private_evaluation.subsample_and_average import (
         subsample_and_average as subsample_and_average,
     )
@@ -95,12 +98,15 @@ _PARTS = {
         "audit_samples",
     ),
     "private_evaluation": (
+        "LSW",
+        "LSL",
         "dp_lsw",
         "dp_lsl",
         "lsw_smooth_bound",
         "lsl_smooth_bound",
         "draw_subsamples",
         "subsample_and_average",
+        "Draws",
     ),
     "private_evaluation.gpope": ("gpope",),
     "off_policy.chain": ("TwoPolicyChain",),

@@ -25,8 +25,7 @@ from dprl import features as feature_maps
 from dprl._validation import FloatArray
 from dprl.evaluation import excess_ridge_risk, excess_weighted_risk, lsl, lsw, rmse
 from dprl.mdp import Chain
-from dprl.private_evaluation.dp_lsl import dp_lsl
-from dprl.private_evaluation.dp_lsw import dp_lsw
+from dprl.private_evaluation import LSL, LSW, dp_lsl, dp_lsw
 from dprl.trajectories import VisitStatistics, chain_visit_statistics
 
 #: The features of the experiments, by the name used in the records.
@@ -138,7 +137,7 @@ def _one_batch(
     exact = lsw(statistics, phi, ones)
     report("LSW", np.nan, np.nan, "rmse", rmse(exact @ phi.T, values))
     for f_max in task["f_max"]:
-        noisy = dp_lsw(statistics, phi, ones, f_max=f_max, rng=rng, **promise).theta
+        noisy = dp_lsw(statistics, LSW(phi, ones, f_max=f_max), rng=rng, **promise).theta
         report("DP-LSW", f_max, np.nan, "rmse", rmse(noisy @ phi.T, values))
         excess = excess_weighted_risk(noisy, exact, phi, ones)
         report("DP-LSW", f_max, np.nan, "excess_empirical_risk", excess)
@@ -146,7 +145,8 @@ def _one_batch(
         exact = lsl(statistics, phi, ones, ridge)
         report("LSL", np.nan, ridge, "rmse", rmse(exact @ phi.T, values))
         for f_max in task["f_max"]:
-            noisy = dp_lsl(statistics, phi, ones, ridge, f_max=f_max, rng=rng, **promise).theta
+            estimator = LSL(phi, ones, ridge, f_max=f_max)
+            noisy = dp_lsl(statistics, estimator, rng=rng, **promise).theta
             report("DP-LSL", f_max, ridge, "rmse", rmse(noisy @ phi.T, values))
             excess = excess_ridge_risk(noisy, exact, statistics, phi, ones, ridge)
             report("DP-LSL", f_max, ridge, "excess_empirical_risk", excess)

@@ -10,7 +10,7 @@ public numbers:
     the base mechanism on all trajectories (the red curves of the thesis).
 ``recalibrated``
     the same, calibrated to the guarantee that implies (eps*, delta*) with the least planned
-    noise (:func:`~dprl.private_evaluation.recalibrated_guarantee`).
+    noise (:func:`~dprl.privacy.recalibrated_guarantee`).
 ``algorithm-3``
     Algorithm 3 with m and k by the data-independent rule of
     :func:`~dprl.private_evaluation.choose_subsampling`, base guarantee by (4.9)-(4.10).
@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal
 
@@ -46,27 +47,29 @@ import pandas as pd
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.evaluation import lsl, lsw, rmse
+from dprl.evaluation import rmse
 from dprl.mdp import Chain
 from dprl.privacy import Guarantee
-from dprl.private_evaluation.average_then_perturb import noise_of_average
-from dprl.private_evaluation.common import NEIGHBOURS
-from dprl.private_evaluation.dp_lsl import dp_lsl
-from dprl.private_evaluation.dp_lsw import dp_lsw
-from dprl.private_evaluation.subsample_and_average import (
-    Accounting,
+from dprl.private_evaluation import (
+    LSL,
+    LSW,
+    NEIGHBOURS,
+    Budget,
     CountedSubsamples,
-    base_promise,
-)
-from dprl.private_evaluation.subsamples import SubsampleTable, draw_subsamples
-from dprl.private_evaluation.subsampling_rule import (
     NoCandidateError,
-    Ridge,
+    Problem,
+    Promise,
     SubsamplingChoice,
+    base_promise,
     choose_partition,
     choose_printed,
     choose_subsampling,
+    draw_subsamples,
 )
+from dprl.private_evaluation.average_then_perturb import noise_of_average
+from dprl.private_evaluation.common import LeastSquares, released
+from dprl.private_evaluation.subsample_and_average import Accounting
+from dprl.private_evaluation.subsamples import SubsampleTable
 from dprl.trajectories import FirstVisitReturns, VisitStatistics, chain_first_visit_returns
 from experiments.chapter_3 import chain_features
 
@@ -112,6 +115,7 @@ _WIDE = 8  # the same where the ridge is tuned for each
 _MOST_PRINTED = 2**26  # mk of the printed sizes beyond which they are not run
 _FIRST_SUBSAMPLES = 2**14  # the budget allows as many for any n
 _MOST_BLOCKS = 2**17  # of a partition
+_BUDGET = Budget(most_subsamples=2**17, most_draws=2**22)
 _HARDLY_ANY = 0.01  # without privacy nothing is gained by a larger ridge
 
 
@@ -189,33 +193,16 @@ def noise_free_setting(features: str, batch_size: int, delta: float) -> Setting:
     return Setting("LSW", "", features, 0.0, tail, NOISE_FREE, n, 1, size, 0.0, tail, None)
 
 
-def plan_settings(
-    chain: Chain,
-    batch_size: int,
-    base: Base,
-    features: str,
-    epsilon: float,
-    delta: float,
-    *,
-    ridge_rule: str = "",
-    schedule: float = 10.0,
-    f_max: float = 1.0,
-    most_subsamples: int = 2**17,
-    most_draws: int = 2**22,
-    algorithms: Sequence[str] = ALGORITHMS,
-) -> list[Setting]:
-    """The public numbers of every algorithm for one batch size: no data are read.
+@dataclass(frozen=True)
+class Curve:
+    """What the settings of a curve have in common, but for the algorithm.
 
-    Parameters
+    Attributes
     ----------
-    chain : Chain
-        Only its visit probabilities are used.
-    batch_size : int
-        n.
     base : {"DP-LSW", "DP-LSL"}
         The base mechanism.
     features : str
-        Name of the features.
+        A name of :data:`~experiments.chapter_3.FEATURES`.
     epsilon, delta : float
         The promise.
     ridge_rule : str
@@ -227,10 +214,55 @@ def plan_settings(
         c sqrt(size) is not above it.
     f_max : float
         Returns are in [0, f_max].
-    most_subsamples : int
-        Budget of the rule: largest m, but never more than 4n or 2^14, whichever is larger.
-    most_draws : int
-        Budget of the rule: largest mk; 4n if that is more.
+    """
+
+    base: Base
+    features: str
+    epsilon: float
+    delta: float
+    ridge_rule: str = ""
+    schedule: float = 10.0
+    f_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.base not in ("DP-LSW", "DP-LSL"):
+            raise ValueError(f"base must be 'DP-LSW' or 'DP-LSL', got {self.base!r}")
+        if self.ridge_rule not in (RIDGE_RULES if self.base == "DP-LSL" else ("",)):
+            raise ValueError(
+                f"ridge_rule must be '' for DP-LSW and one of {RIDGE_RULES} for DP-LSL, "
+                f"got {self.ridge_rule!r} for {self.base}"
+            )
+
+    def estimator(self, n_states: int) -> LeastSquares:
+        """LSW, or LSL with the rule of its ridge."""
+        phi, ones = chain_features(self.features, n_states), np.ones(n_states)
+        if self.base == "DP-LSW":
+            return LSW(phi, ones, f_max=self.f_max)
+        rule = "tuned" if self.ridge_rule == "tuned" else scheduled_ridge(self.schedule, phi)
+        return LSL(phi, ones, rule, f_max=self.f_max)
+
+
+def plan_settings(
+    chain: Chain,
+    batch_size: int,
+    curve: Curve,
+    *,
+    budget: Budget = _BUDGET,
+    algorithms: Sequence[str] = ALGORITHMS,
+) -> list[Setting]:
+    """The public numbers of every algorithm for one batch size: no data are read.
+
+    Parameters
+    ----------
+    chain : Chain
+        Only its visit probabilities are used.
+    batch_size : int
+        n.
+    curve : Curve
+        Base mechanism, features, promise, ridge.
+    budget : Budget
+        Of the rule: largest m, but never more than 4n or 2^14, whichever is larger; largest mk,
+        4n if that is more.
     algorithms : sequence of str
         Some of :data:`ALGORITHMS`.
 
@@ -247,27 +279,14 @@ def plan_settings(
 
     Examples
     --------
-    >>> found = plan_settings(Chain(start="first"), 1_000, "DP-LSW", "tabular", 1.0, 1e-6)
+    >>> found = plan_settings(Chain(start="first"), 1_000, Curve("DP-LSW", "tabular", 1.0, 1e-6))
     >>> [(s.algorithm, s.subsamples, s.size) for s in found if s.algorithm.startswith("algorithm")]
     [('algorithm-3', 16384, 1), ('algorithm-3-printed', 208, 69), ('algorithm-3-optimal', 16384, 1)]
     """
-    if base not in ("DP-LSW", "DP-LSL"):
-        raise ValueError(f"base must be 'DP-LSW' or 'DP-LSL', got {base!r}")
-    if (base == "DP-LSL") != (ridge_rule in RIDGE_RULES) or ridge_rule not in ("", *RIDGE_RULES):
-        raise ValueError(
-            f"ridge_rule must be '' for DP-LSW and one of {RIDGE_RULES} for DP-LSL, "
-            f"got {ridge_rule!r} for {base}"
-        )
     unknown = sorted(set(algorithms) - set(ALGORITHMS))
     if unknown:
         raise ValueError(f"algorithms must be among {ALGORITHMS}, got {unknown}")
-    planner = _Planner(
-        chain, batch_size, base, features, epsilon, delta, ridge_rule, schedule, f_max
-    )
-    budget = _Budget(
-        check.whole("most_subsamples", most_subsamples), check.whole("most_draws", most_draws)
-    )
-    return list(planner.settings(budget, algorithms))
+    return list(_Planner(chain, batch_size, curve).settings(budget, algorithms))
 
 
 def scheduled_ridge(schedule: float, features: FloatArray) -> Callable[[int], float]:
@@ -291,55 +310,31 @@ def scheduled_ridge(schedule: float, features: FloatArray) -> Callable[[int], fl
     return lambda size: float(max(c * np.sqrt(size), least))
 
 
-@dataclass(frozen=True)
-class _Budget:
-    """How much computation the rule may ask for.
-
-    Attributes
-    ----------
-    subsamples : int
-        Largest m, where 4n and 2^14 are not less.
-    total : int
-        Largest mk, where 4n is not more.
-    """
-
-    subsamples: int
-    total: int
-
-    def draws(self, n: int) -> int:
-        """Largest mk for n trajectories."""
-        return max(self.total, 4 * n)
-
-
 class _Planner:
-    def __init__(
-        self,
-        chain: Chain,
-        n: int,
-        base: Base,
-        features: str,
-        epsilon: float,
-        delta: float,
-        ridge_rule: str,
-        schedule: float,
-        f_max: float,
-    ) -> None:
-        self.n, self.f_max = check.whole("batch_size", n), check.positive("f_max", f_max)
-        self.promise = (check.positive("epsilon", epsilon), check.open_unit("delta", delta))
-        self.phi = chain_features(features, chain.n_states)
-        self.p = chain.visit_probabilities()
-        self.ones = np.ones(chain.n_states)
-        self.ridge: Ridge = None
-        if ridge_rule == "schedule":
-            self.ridge = scheduled_ridge(schedule, self.phi)
-        elif ridge_rule == "tuned":
-            self.ridge = "tuned"
+    def __init__(self, chain: Chain, n: int, curve: Curve) -> None:
+        self.n = check.whole("batch_size", n)
+        self.promise = (
+            check.positive("epsilon", curve.epsilon),
+            check.open_unit("delta", curve.delta),
+        )
+        estimator = curve.estimator(chain.n_states)
+        self.problem = Problem(n, chain.visit_probabilities(), estimator)
+        self.ridge = getattr(estimator, "ridge", None)  # None, a function of the size, or "tuned"
         self.template = Setting(
-            base, ridge_rule, features, *self.promise, "", self.n, 1, self.n, *self.promise, None
+            curve.base,
+            curve.ridge_rule,
+            curve.features,
+            *self.promise,
+            "",
+            self.n,
+            1,
+            self.n,
+            *self.promise,
+            None,
         )
 
-    def settings(self, budget: _Budget, wanted: Sequence[str]) -> Iterator[Setting]:
-        plain = self.best([], [])
+    def settings(self, budget: Budget, wanted: Sequence[str]) -> Iterator[Setting]:
+        plain = self.plain()
         rule = self.subsampled("printed", budget)
         if "non-private" in wanted:
             ridge = _HARDLY_ANY if self.ridge == "tuned" else plain.ridge
@@ -347,7 +342,7 @@ class _Planner:
         if "plain" in wanted:
             yield self.made("plain", plain, chosen=rule is None or plain.score <= rule.score)
         if "recalibrated" in wanted:
-            yield self.made("recalibrated", self.best([], [], recalibrate=True))
+            yield self.made("recalibrated", self.plain(recalibrate=True))
         if "algorithm-3" in wanted and rule is not None:
             yield self.made("algorithm-3", rule, chosen=rule.score < plain.score)
         if "algorithm-3-printed" in wanted:
@@ -365,10 +360,8 @@ class _Planner:
     def partition(self) -> Setting:
         power = _POWER if self.ridge == "tuned" else 2
         few = (k for k in _powers(power, self.n) if self.n // k <= _MOST_BLOCKS)
-        public = {name: x for name, x in self.common().items() if name != "allow_large_delta"}
-        blocks = choose_partition(
-            self.n, self.p, self.phi, self.ones, sizes=[*few, self.n], **public
-        )
+        epsilon, delta = self.promise
+        blocks = choose_partition(self.problem, epsilon=epsilon, delta=delta, sizes=[*few, self.n])
         return replace(
             self.template,
             algorithm="partition",
@@ -389,42 +382,24 @@ class _Planner:
             chosen=chosen,
         )
 
-    def common(self) -> dict[str, Any]:
-        return {
-            "f_max": self.f_max,
-            "epsilon": self.promise[0],
-            "delta": self.promise[1],
-            "ridge": self.ridge,
-            "allow_large_delta": True,
-        }
+    def plain(self, recalibrate: bool = False) -> SubsamplingChoice:
+        promise = Promise(*self.promise, recalibrate=recalibrate, allow_large_delta=True)
+        return choose_subsampling(self.problem, promise, Budget(subsamples=[]))
 
-    def best(
-        self, subsamples: Sequence[int], sizes: Sequence[int], **how: Any
-    ) -> SubsamplingChoice:
-        return choose_subsampling(
-            self.n,
-            self.p,
-            self.phi,
-            self.ones,
-            subsamples=subsamples,
-            sizes=sizes,
-            **how,
-            **self.common(),
-        )
-
-    def subsampled(self, accounting: Accounting, budget: _Budget) -> SubsamplingChoice | None:
+    def subsampled(self, accounting: Accounting, budget: Budget) -> SubsamplingChoice | None:
         """The best setting with sub-samples within the budget; None if there is none."""
         power = _WIDE if self.ridge == "tuned" else _POWER
-        most = min(budget.subsamples, max(_FIRST_SUBSAMPLES, 4 * self.n))
+        most = min(budget.most_subsamples, max(_FIRST_SUBSAMPLES, 4 * self.n))
+        mk = None if budget.most_draws is None else max(budget.most_draws, 4 * self.n)
+        tries = Budget(
+            most,
+            mk,
+            sorted({*_powers(power, most), 2 ** (most.bit_length() - 1)}),
+            _powers(power, max(self.n // 2, 1)),
+        )
+        promise = Promise(*self.promise, accounting=accounting, allow_large_delta=True)
         try:
-            return self.best(
-                sorted({*_powers(power, most), 2 ** (most.bit_length() - 1)}),
-                _powers(power, max(self.n // 2, 1)),
-                accounting=accounting,
-                most_subsamples=most,
-                most_draws=budget.draws(self.n),
-                with_plain=False,
-            )
+            return choose_subsampling(self.problem, promise, tries, with_plain=False)
         except NoCandidateError:
             return None
 
@@ -439,10 +414,9 @@ class _Planner:
             return
         ridge = self.ridge(k) if callable(self.ridge) else None
         if self.ridge == "tuned":
-            public = {**self.common(), "epsilon": base.epsilon, "delta": base.delta}
-            ridge = choose_subsampling(
-                k, self.p, self.phi, self.ones, subsamples=[], **public
-            ).ridge
+            promise = Promise(base.epsilon, base.delta, allow_large_delta=True)
+            part = replace(self.problem, n=k)
+            ridge = choose_subsampling(part, promise, Budget(subsamples=[])).ridge
         yield replace(
             self.template,
             algorithm="algorithm-3-printed",
@@ -568,11 +542,12 @@ def _one_batch(
             elif table.size != k:
                 table.resize(k)
             statistics = table.statistics_of(indices)
-            counted = CountedSubsamples(statistics, np.ones(chain.n_states), f_max=f_max)
+            counted = CountedSubsamples(statistics)
             del indices
         for s in group:
-            phi = chain_features(s.features, chain.n_states)
-            theta = _release(s, whole, counted, most, phi, f_max, noise_rng)
+            estimator = _estimator(s.features, s.ridge, chain.n_states, f_max)
+            theta = _release(s, estimator, whole, counted, most, noise_rng)
+            estimate = estimator.features @ theta
             for weighting, w in weightings.items():
                 rows.append(
                     {
@@ -580,7 +555,7 @@ def _one_batch(
                         "ridge": np.nan if s.ridge is None else s.ridge,
                         "start": chain.start,
                         "weighting": weighting,
-                        "value": float(rmse(phi @ theta, values, w)),
+                        "value": float(rmse(estimate, values, w)),
                     }
                 )
     return rows
@@ -590,52 +565,41 @@ _NAMES = [x for x in (*KEYS, *PUBLIC) if x not in ("start", "weighting", "ridge"
 _ON_ALL = ("non-private", "plain", "recalibrated")
 
 
+@lru_cache(maxsize=64)
+def _estimator(features: str, ridge: float | None, n_states: int, f_max: float) -> LeastSquares:
+    """One object for settings that share an estimate, which is then computed once."""
+    phi, ones = chain_features(features, n_states), np.ones(n_states)
+    if ridge is None:
+        return LSW(phi, ones, f_max=f_max)
+    return LSL(phi, ones, ridge, f_max=f_max)
+
+
 def _release(
     s: Setting,
+    estimator: LeastSquares,
     whole: VisitStatistics,
     counted: CountedSubsamples | None,
     most: int,
-    phi: FloatArray,
-    f_max: float,
     rng: np.random.Generator,
 ) -> FloatArray:
     """What one setting publishes.
 
     ``counted`` are its sub-samples, and one trajectory is in at most ``most`` of them.
     """
-    ones = np.ones(phi.shape[0])
     if s.algorithm == "non-private":
-        return _estimate(whole, phi, ones, s.ridge)
+        return estimator.theta(whole)
     if s.algorithm in _ON_ALL:
-        promise: dict[str, Any] = {
-            "f_max": f_max,
-            "epsilon": s.base_epsilon,
-            "delta": s.base_delta,
-            "rng": rng,
-        }
-        if s.ridge is None:
-            return dp_lsw(whole, phi, ones, **promise).theta
-        return dp_lsl(whole, phi, ones, s.ridge, **promise).theta
-    assert counted is not None
+        return released(estimator, whole, s.base_epsilon, s.base_delta, rng).theta
     assert counted is not None
     noise = 0.0
     if s.algorithm.startswith("algorithm-3"):
-        base = Guarantee(s.base_epsilon, s.base_delta, NEIGHBOURS)
-        noise = counted.noise(phi, base, ridge=s.ridge)
+        noise = counted.noise(estimator, Guarantee(s.base_epsilon, s.base_delta, NEIGHBOURS))
     elif s.algorithm != NOISE_FREE:
-        mechanism = counted.mechanism(phi, s.ridge)
-        _, noise = noise_of_average(mechanism, s.subsamples, most, s.epsilon, s.delta)
-    mean = counted.mean(phi, ridge=s.ridge)
-    released: FloatArray = mean + noise * rng.standard_normal(phi.shape[1])
-    return released
-
-
-def _estimate(
-    statistics: VisitStatistics, phi: FloatArray, weights: FloatArray, ridge: float | None
-) -> FloatArray:
-    if ridge is None:
-        return lsw(statistics, phi, weights)
-    return lsl(statistics, phi, weights, ridge)
+        step = estimator.global_sensitivity(s.size)
+        _, noise = noise_of_average(step, s.subsamples, most, s.epsilon, s.delta)
+    mean = counted.mean(estimator)
+    theta: FloatArray = mean + noise * rng.standard_normal(len(mean))
+    return theta
 
 
 # -- what a curve is compared with --------------------------------------------------------

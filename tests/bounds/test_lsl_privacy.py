@@ -12,7 +12,7 @@ from dprl.bounds.lsl_privacy import Replacement
 from dprl.evaluation import lsl
 from dprl.features import aggregation, operator_norm, tabular
 from dprl.privacy import GaussianSmoothing, analytic_gaussian_sigma
-from dprl.private_evaluation import dp_lsl_diagnostics, lsl_smooth_bound
+from dprl.private_evaluation import LSL, lsl_smooth_bound
 from dprl.trajectories import FirstVisitReturns, VisitStatistics
 
 RANGES = [(0.0, 1.0), (0.0, 100.0), (-1.0, 1.0), (-3.0, 0.5), (0.5, 2.0)]
@@ -263,9 +263,7 @@ def test_the_improved_noise_lacks_what_the_printed_one_subtracts(seed, factor):
     least = operator_norm(phi) ** 2 * rho.max()
     ridge = factor * least
     printed, improved = (
-        dp_lsl_diagnostics(
-            v, 9, phi, rho, ridge, f_max=2, f_min=-1, improved=better, **PROMISE
-        ).sigma
+        LSL(phi, rho, ridge, f_max=2, f_min=-1, improved=better).noise(v, 9, **PROMISE).sigma
         for better in (False, True)
     )
     assert printed / improved == pytest.approx(ridge / (ridge - least), rel=1e-6)
@@ -280,9 +278,9 @@ def test_the_improved_noise_meets_both_conditions_below_the_printed_limit(span, 
     constants = GaussianSmoothing(0.1, 0.1, 2)
     x, other, _ = neighbours(rng, 3_000, m, 4, low, high)
     sigma, changed = (
-        dp_lsl_diagnostics(
-            y.counts, m, phi, rho, ridge, f_max=high, f_min=low, improved=True, **PROMISE
-        ).sigma
+        LSL(phi, rho, ridge, f_max=high, f_min=low, improved=True)
+        .noise(y.counts, m, **PROMISE)
+        .sigma
         for y in (x, other)
     )
     _, step = steps(x, other, phi, rho, ridge)
@@ -332,7 +330,7 @@ def test_global_sensitivity_of_tabular_features_and_what_it_saves():
     assert exact == pytest.approx(np.sqrt(40) / (1 + ridge / 2))
     wide = bounds.lsl_global_sensitivity_bound(tabular(40), ones, ridge, f_max=1)
     assert wide == pytest.approx(2 * np.sqrt(40) / ridge)
-    smoothed = dp_lsl_diagnostics([m] * 40, m, tabular(40), ones, ridge, f_max=1, **PROMISE)
+    smoothed = LSL(tabular(40), ones, ridge, f_max=1).noise([m] * 40, m, **PROMISE)
     assert smoothed.sigma == pytest.approx(126.2096, rel=1e-6)
     assert analytic_gaussian_sigma(wide, 0.1, 0.1) == pytest.approx(0.36, abs=5e-4)
 

@@ -15,7 +15,7 @@ from dprl.bounds import lsl_utility as lu
 from dprl.features import aggregation, operator_norm, tabular
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing
-from dprl.private_evaluation import dp_lsl_diagnostics, lsl_local_bound, lsl_smooth_bound
+from dprl.private_evaluation import LSL, lsl_local_bound, lsl_smooth_bound
 from dprl.trajectories import FirstVisitReturns, chain_visit_statistics
 
 seeds = st.integers(0, 2**32 - 1)
@@ -83,7 +83,7 @@ def test_lemma_3_20_is_the_expectation_of_the_risk_itself(seed):
 def test_the_constant_gives_the_noise_of_algorithm_2(features):
     rho, ridge, m = np.linspace(0.1, 1, 6), 9.0, 50
     counts = np.array([0, 3, 3, 20, 50, 50])
-    noise = dp_lsl_diagnostics(counts, m, features, rho, ridge, f_max=7.0, epsilon=0.5, delta=0.01)
+    noise = LSL(features, rho, ridge, f_max=7.0).noise(counts, m, epsilon=0.5, delta=0.01)
     right = lu.section_3_7_constant_corrected(features, rho, ridge, f_max=7.0, alpha=noise.alpha)
     wrong = lu.section_3_7_constant_printed(features, rho, ridge, f_max=7.0)
     assert right * np.sqrt(noise.psi) == pytest.approx(noise.sigma)
@@ -116,7 +116,7 @@ def test_expected_excess_risk_agrees_with_simulated_batches():
     phi, rho = tabular(4), np.ones(4)
     constants = GaussianSmoothing(1.0, 0.1, 4)
     data = chain_visit_statistics(chain, m, rng, bounds=(0, 1), n_batches=runs)
-    noise = dp_lsl_diagnostics(data.counts, m, phi, rho, ridge, f_max=1.0, epsilon=1.0, delta=0.1)
+    noise = LSL(phi, rho, ridge, f_max=1.0).noise(data.counts, m, epsilon=1.0, delta=0.1)
     theta = evaluation.lsl(data, phi, rho, ridge)
     noisy = constants.perturb(theta, noise.sigma, rng)
     excess = evaluation.excess_ridge_risk(noisy, theta, data, phi, rho, ridge)

@@ -11,7 +11,7 @@ from dprl.bounds import lsw_privacy as bounds
 from dprl.evaluation import lsw
 from dprl.features import aggregation, tabular
 from dprl.privacy import GaussianSmoothing
-from dprl.private_evaluation import dp_lsw_diagnostics, lsw_smooth_bound, return_spread
+from dprl.private_evaluation import LSW, lsw_smooth_bound, return_spread
 from dprl.trajectories import FirstVisitReturns, VisitStatistics
 
 RANGES = [(0.0, 1.0), (0.0, 100.0), (-1.0, 1.0), (-3.0, 0.5), (0.5, 2.0)]
@@ -124,11 +124,11 @@ def test_corollary_3_5_is_its_sum_and_3_35_a_multiple_of_it(seed, f_min):
 
 def test_noise_of_the_algorithm_is_3_35_where_smoothing_changes_nothing():
     v = np.array([60_000, 70_000])
-    noise = dp_lsw_diagnostics(v, tabular(2), [1, 2], f_max=1, epsilon=0.1, delta=0.1)
+    noise = LSW(tabular(2), [1, 2], f_max=1).noise(v, epsilon=0.1, delta=0.1)
     assert noise.distance == 0
     least = bounds.equation_3_35_printed(v, tabular(2), [1, 2], f_max=1, alpha=noise.alpha)
     assert noise.sigma == pytest.approx(least)
-    few = dp_lsw_diagnostics([60, 70], tabular(2), [1, 2], f_max=1, epsilon=0.1, delta=0.1)
+    few = LSW(tabular(2), [1, 2], f_max=1).noise([60, 70], epsilon=0.1, delta=0.1)
     assert few.sigma > bounds.equation_3_35_printed(
         [60, 70], tabular(2), [1, 2], f_max=1, alpha=few.alpha
     )

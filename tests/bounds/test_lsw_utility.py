@@ -14,7 +14,7 @@ from dprl.evaluation import lsw, weighted_risk
 from dprl.features import aggregation, pseudo_inverse_norm, tabular
 from dprl.mdp import Chain, MarkovRewardProcess
 from dprl.privacy import GaussianSmoothing
-from dprl.private_evaluation import dp_lsw_diagnostics, lsw_local_bound, lsw_smooth_bound
+from dprl.private_evaluation import LSW, lsw_local_bound, lsw_smooth_bound
 from dprl.trajectories import VisitStatistics, chain_visit_statistics, first_visit_returns, simulate
 
 betas = st.floats(-5, 0.3).map(lambda x: 10**x)
@@ -86,7 +86,7 @@ def test_lemma_3_13_by_simulation():
     rng, phi, w = np.random.default_rng(3), aggregation(6), np.full(6, 1 / 6)
     chain = Chain(6, start="uniform")
     data = chain_visit_statistics(chain, 30, rng, bounds=(0, 1), n_batches=20_000)
-    noise = dp_lsw_diagnostics(data.counts, phi, w, f_max=1, epsilon=0.5, delta=0.1)
+    noise = LSW(phi, w, f_max=1).noise(data.counts, epsilon=0.5, delta=0.1)
     eta = noise.sigma[:, None] * rng.standard_normal((20_000, 3))
     theta = lsw(data, phi, w)
     excess = weighted_risk(data, phi, theta + eta, w) - weighted_risk(data, phi, theta, w)
@@ -364,9 +364,9 @@ def test_the_constant_is_that_of_the_algorithm():
     """C^2 psi is the excess risk that Lemma 3.13 gives for the package's own sigma."""
     rng = np.random.default_rng(317)
     phi, w, v = rng.normal(size=(6, 4)), rng.random(6) + 0.1, rng.integers(0, 300, (50, 6))
-    promise = {"f_max": 3.0, "epsilon": 0.7, "delta": 1e-3}
-    noise = dp_lsw_diagnostics(v, phi, w, **promise)
-    constant = u.theorem_3_17_constant(phi, w, **promise)
+    promise = {"epsilon": 0.7, "delta": 1e-3}
+    noise = LSW(phi, w, f_max=3.0).noise(v, **promise)
+    constant = u.theorem_3_17_constant(phi, w, f_max=3.0, **promise)
     risk = u.lemma_3_13(phi, w, noise.sigma**2)
     mine = u.excess_risk_given_counts(v, w, constant=constant, beta=noise.beta)
     assert mine == pytest.approx(risk)
@@ -389,9 +389,7 @@ def test_equal_counts_give_the_exact_expectation():
     p, w, setting = chain_setting("first")
     assert (p == 1).all()
     m = np.arange(1, 3_000)
-    noise = dp_lsw_diagnostics(
-        np.tile(m[:, None], (1, 40)), tabular(40), w, f_max=1, epsilon=0.1, delta=0.1
-    )
+    noise = LSW(tabular(40), w, f_max=1).noise(np.tile(m[:, None], (1, 40)), epsilon=0.1, delta=0.1)
     exact = u.excess_risk_equal_counts(m, w, **setting)
     assert exact == pytest.approx(u.lemma_3_13(tabular(40), w, noise.sigma**2), rel=1e-12)
 

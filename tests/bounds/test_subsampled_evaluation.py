@@ -17,10 +17,11 @@ from dprl.features import aggregation, tabular
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing, gaussian_delta
 from dprl.private_evaluation import (
+    LSL,
+    LSW,
+    Blocks,
     average_then_perturb_diagnostics,
     base_promise,
-    dp_lsl_diagnostics,
-    dp_lsw_diagnostics,
     subsample_statistics,
 )
 from dprl.trajectories import FirstVisitReturns, chain_first_visit_returns
@@ -119,9 +120,7 @@ def test_the_base_delta_left_out_is_the_largest_with_every_trajectory_used_once(
 @given(st.integers(1, 10**6), st.sampled_from(PROMISES), st.floats(0.1, 50))
 def test_plain_noise_is_that_of_dp_lsw_with_equal_counts(n, promise, f_max):
     eps, delta = promise
-    full = dp_lsw_diagnostics(
-        np.full(7, n), tabular(7), np.ones(7), f_max=f_max, epsilon=eps, delta=delta
-    )
+    full = LSW(tabular(7), np.ones(7), f_max=f_max).noise(np.full(7, n), epsilon=eps, delta=delta)
     assert b.plain_noise(n, 7, eps, delta, f_max=f_max) == pytest.approx(float(full.sigma))
 
 
@@ -180,14 +179,10 @@ def test_one_direct_release_is_the_partition_into_single_trajectories():
     data = chain_first_visit_returns(chain, n, np.random.default_rng(0))
     inside = average_then_perturb_diagnostics(
         data,
-        tabular(5),
-        np.ones(5),
-        subsamples=n,
-        size=1,
-        f_max=1.0,
+        LSW(tabular(5), np.ones(5), f_max=1.0),
+        Blocks(n, 1),
         epsilon=0.5,
         delta=1e-3,
-        design="partition",
         rng=np.random.default_rng(1),
     )
     sigma = b.direct_noise(n, 5, 0.5, 1e-3)
@@ -275,14 +270,14 @@ def test_subsampled_dp_lsl_never_has_less_noise_than_the_bound(accounting):
         improved = bool(rng.random() < 0.5)
         least = 0.0 if improved else np.linalg.norm(phi, 2) ** 2 * rho.max()
         ridge = least + k * 10 ** rng.uniform(-4, 2)
-        arguments = {"f_max": 1.0, "improved": improved}
+        options = {"f_max": 1.0, "improved": improved}
         counts = rng.binomial(k, p, size=(4_000, 4))
-        runs = dp_lsl_diagnostics(
-            counts, k, phi, rho, ridge, epsilon=base.epsilon, delta=base.delta, **arguments
+        runs = LSL(phi, rho, ridge, **options).noise(
+            counts, k, epsilon=base.epsilon, delta=base.delta
         )
         s = np.sqrt((runs.sigma**2).mean() / m)
-        plain = dp_lsl_diagnostics(
-            np.full(4, n), n, phi, rho, ridge * n / k, epsilon=eps, delta=delta, **arguments
+        plain = LSL(phi, rho, ridge * n / k, **options).noise(
+            np.full(4, n), n, epsilon=eps, delta=delta
         )
         ratio = b.least_lsl_ratio(
             eps,
@@ -294,8 +289,8 @@ def test_subsampled_dp_lsl_never_has_less_noise_than_the_bound(accounting):
         )
         assert s >= ratio * float(plain.sigma) * (1 - 0.02)
         # no batch of n trajectories makes plain noisier than full counts do
-        other = dp_lsl_diagnostics(
-            rng.binomial(n, p), n, phi, rho, ridge * n / k, epsilon=eps, delta=delta, **arguments
+        other = LSL(phi, rho, ridge * n / k, **options).noise(
+            rng.binomial(n, p), n, epsilon=eps, delta=delta
         )
         assert other.sigma <= plain.sigma * (1 + 1e-12)
 

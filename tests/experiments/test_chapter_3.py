@@ -6,7 +6,7 @@ import pytest
 
 from dprl.features import aggregation, tabular
 from dprl.mdp import Chain
-from dprl.private_evaluation import dp_lsw_diagnostics
+from dprl.private_evaluation import LSW
 from experiments.chapter_3 import (
     FEATURES,
     KEYS,
@@ -81,9 +81,7 @@ def test_private_excess_risk_is_the_noise(table):
         for f_max in TASK["f_max"]:
             wanted = {"algorithm": "DP-LSW", "features": name, "f_max": f_max, "batch_size": 200}
             excess = select(table, metric="excess_empirical_risk", **wanted)["value"]
-            noise = dp_lsw_diagnostics(
-                [200] * 6, phi, np.ones(6), f_max=f_max, epsilon=0.1, delta=0.1
-            )
+            noise = LSW(phi, np.ones(6), f_max=f_max).noise([200] * 6, epsilon=0.1, delta=0.1)
             expected = noise.sigma**2 * (phi**2).sum()
             assert abs(excess.mean() - expected) < 5 * excess.std() / np.sqrt(30)
 

@@ -8,13 +8,17 @@ import pytest
 
 from dprl.evaluation import lsl, lsw, rmse
 from dprl.mdp import Chain
-from dprl.privacy import gaussian_delta, subsampling
+from dprl.privacy import equivalent_epsilon, gaussian_delta, subsampling
 from dprl.private_evaluation import (
+    LSL,
+    LSW,
+    Blocks,
+    Budget,
+    Draws,
     average_then_perturb_diagnostics,
     base_promise,
     dp_lsl,
     dp_lsw,
-    equivalent_epsilon,
     subsample_and_average_diagnostics,
 )
 from dprl.trajectories import chain_first_visit_returns
@@ -24,6 +28,7 @@ from experiments.chapter_4 import (
     KEYS,
     NOISE_FREE,
     PUBLIC,
+    Curve,
     constant_errors,
     noise_free_setting,
     plan_settings,
@@ -38,16 +43,12 @@ BASES = (("DP-LSW", ""), ("DP-LSL", "schedule"), ("DP-LSL", "tuned"))
 
 def planned(start, n, base, rule, epsilon=0.1, delta=0.1, features="aggregated", **options):
     chain = Chain(start=start, **CHAIN)
+    curve = {name: options.pop(name) for name in ("schedule", "f_max") if name in options}
     return plan_settings(
         chain,
         n,
-        base,
-        features,
-        epsilon,
-        delta,
-        ridge_rule=rule,
-        most_subsamples=512,
-        most_draws=4096,
+        Curve(base, features, epsilon, delta, ridge_rule=rule, **curve),
+        budget=Budget(512, 4096),
         **options,
     )
 
@@ -140,7 +141,7 @@ def test_a_budget_bounds_the_sub_samples():
     chain = Chain(start="uniform", **CHAIN)
     for most, draws in ((4, 10), (64, 10_000)):
         found = plan_settings(
-            chain, 200, "DP-LSW", "tabular", 0.1, 0.1, most_subsamples=most, most_draws=draws
+            chain, 200, Curve("DP-LSW", "tabular", 0.1, 0.1), budget=Budget(most, draws)
         )
         rule = next(s for s in found if s.algorithm == "algorithm-3")
         assert rule.subsamples <= most
@@ -220,26 +221,25 @@ def test_a_run_is_what_the_package_releases(settings, start, algorithm, base, ru
     chain, phi, ones = Chain(start=start, **CHAIN), chain_features(s.features, 6), np.ones(6)
     data = chain_first_visit_returns(chain, 200, rng)
     whole = data.statistics((0.0, 1.0))
-    public = {"f_max": 1.0, "ridge": s.ridge, "subsamples": s.subsamples, "size": s.size}
-    promise = {"f_max": 1.0, "epsilon": s.base_epsilon, "delta": s.base_delta}
+    task = (phi, ones)
+    estimator = LSW(*task, f_max=1.0) if s.ridge is None else LSL(*task, s.ridge, f_max=1.0)
+    promise = {"epsilon": s.base_epsilon, "delta": s.base_delta}
     if algorithm == "non-private":
         theta = lsw(whole, phi, ones) if s.ridge is None else lsl(whole, phi, ones, s.ridge)
     elif algorithm in ("plain", "recalibrated"):
         if s.ridge is None:
-            theta = dp_lsw(whole, phi, ones, rng=noise, **promise).theta
+            theta = dp_lsw(whole, estimator, rng=noise, **promise).theta
         else:
-            theta = dp_lsl(whole, phi, ones, s.ridge, rng=noise, **promise).theta
+            theta = dp_lsl(whole, estimator, rng=noise, **promise).theta
     elif algorithm.startswith("algorithm-3"):
         accounting = "optimal" if algorithm.endswith("optimal") else "printed"
         inside = subsample_and_average_diagnostics(
             data,
-            phi,
-            ones,
+            estimator,
+            Draws(s.subsamples, s.size, accounting),
             epsilon=s.epsilon,
             delta=s.delta,
             rng=index,
-            accounting=accounting,
-            **public,
         )
         assert inside.base.epsilon == pytest.approx(s.base_epsilon, rel=1e-9)
         assert inside.base.delta == pytest.approx(s.base_delta, rel=1e-9)
@@ -247,13 +247,11 @@ def test_a_run_is_what_the_package_releases(settings, start, algorithm, base, ru
     else:
         released = average_then_perturb_diagnostics(
             data,
-            phi,
-            ones,
+            estimator,
+            (Blocks if algorithm == "partition" else Draws)(s.subsamples, s.size),
             epsilon=max(s.epsilon, 1e-9),
             delta=s.delta,
             rng=index,
-            design="partition" if algorithm == "partition" else "random",
-            **public,
         )
         size = 0.0 if algorithm == NOISE_FREE else released.noise
         theta = released.mean + size * noise.standard_normal(released.mean.shape)
@@ -335,15 +333,11 @@ def test_one_gaussian_after_the_average_needs_the_least_noise_that_keeps_the_pro
     data = chain_first_visit_returns(Chain(start="first", **CHAIN), s.batch_size, streams(1)[0])
     released = average_then_perturb_diagnostics(
         data,
-        chain_features(s.features, 6),
-        np.ones(6),
-        subsamples=s.subsamples,
-        size=s.size,
-        f_max=1.0,
+        LSW(chain_features(s.features, 6), np.ones(6), f_max=1.0),
+        Blocks(s.subsamples, s.size),
         epsilon=s.epsilon,
         delta=s.delta,
         rng=streams(1)[1],
-        design="partition",
     )
     step = np.sqrt(6 / 2) / s.subsamples  # pairs: the norm of (1, 1, 1)
     assert released.sensitivity == pytest.approx(step)

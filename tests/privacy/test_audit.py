@@ -381,9 +381,7 @@ def test_dp_lsw_without_clipping_is_found_out_and_with_clipping_not():
     """One state, 3000 visits, declared range [0, 1], one neighbour with the return 100."""
     rng, n, trials = np.random.default_rng(27), 3000, 20_000
     promised = Guarantee(0.1, 0.1, private.NEIGHBOURS)
-    noise = private.dp_lsw_diagnostics(
-        [n], tabular(1), [1.0], f_max=1.0, epsilon=0.1, delta=0.1
-    ).sigma
+    noise = private.LSW(tabular(1), [1.0], f_max=1.0).noise([n], epsilon=0.1, delta=0.1).sigma
     returns = np.zeros(n)
     neighbour = np.append(np.zeros(n - 1), 100.0)
     for clip, caught in ((np.inf, True), (1.0, False)):

@@ -11,8 +11,8 @@ from dprl.features import aggregation, operator_norm, tabular
 from dprl.mdp import Chain
 from dprl.privacy import Guarantee
 from dprl.private_evaluation import (
+    LSL,
     dp_lsl,
-    dp_lsl_diagnostics,
     lsl_local_bound,
     lsl_smooth_bound,
     return_spread,
@@ -84,14 +84,14 @@ def test_several_coefficients_are_as_one_by_one(signature, several, beta):
 
 def test_several_ridges_broadcast_against_the_counts():
     v, phi, rho = [[9, 3, 0], [4, 4, 8]], np.eye(3), np.ones(3)
-    kwargs = {"f_max": 1.0, "epsilon": 0.5, "delta": 0.01}
-    both = dp_lsl_diagnostics(v, 10, phi, rho, [[5.0], [7.0], [90.0]], **kwargs)
+    kwargs = {"epsilon": 0.5, "delta": 0.01}
+    both = LSL(phi, rho, [[5.0], [7.0], [90.0]], f_max=1.0).noise(v, 10, **kwargs)
     assert both.sigma.shape == (3, 2)
     for i, ridge in enumerate((5.0, 7.0, 90.0)):
-        one = dp_lsl_diagnostics(v, 10, phi, rho, ridge, **kwargs)
+        one = LSL(phi, rho, ridge, f_max=1.0).noise(v, 10, **kwargs)
         np.testing.assert_allclose(both.sigma[i], one.sigma, rtol=1e-13)
     with pytest.raises(ValueError, match="ridge must exceed"):
-        dp_lsl_diagnostics(v, 10, phi, rho, [5.0, 0.5], **kwargs)
+        LSL(phi, rho, [5.0, 0.5], f_max=1.0).noise(v, 10, **kwargs)
 
 
 @given(seeds, coefficients, betas)
@@ -179,7 +179,7 @@ def test_with_a_huge_ridge_only_the_returns_count(signature, beta):
 def test_sigma_goes_to_the_global_sensitivity_of_the_returns_as_the_ridge_grows():
     """sigma lambda -> 2 alpha F ||Phi|| ||rho||."""
     rho = np.linspace(0.3, 1, 5)
-    noise = dp_lsl_diagnostics([3, 0, 7, 7, 1], 7, tabular(5), rho, 1e12, f_max=2.0, **PROMISE)
+    noise = LSL(tabular(5), rho, 1e12, f_max=2.0).noise([3, 0, 7, 7, 1], 7, **PROMISE)
     limit = 2 * noise.alpha * 2.0 * np.linalg.norm(rho)
     assert noise.sigma * 1e12 == pytest.approx(limit, rel=1e-5)  # the gap is O(lambda^-1/2)
 
@@ -277,7 +277,7 @@ def coefficient(phi, rho, ridge):
 def relative_step(x, other, phi, rho, ridge, bounds):
     """||theta_X - theta_X'|| over the bound that sigma / alpha uses at k = 0."""
     (low, high), m = bounds, x.n_trajectories
-    noise = dp_lsl_diagnostics(x.counts, m, phi, rho, ridge, f_max=high, f_min=low, **PROMISE)
+    noise = LSL(phi, rho, ridge, f_max=high, f_min=low).noise(x.counts, m, **PROMISE)
     per_root = noise.sigma / (noise.alpha * np.sqrt(noise.psi))
     step, size = return_spread(low, high)
     c = coefficient(phi, rho, ridge)
@@ -327,7 +327,7 @@ def test_both_conditions_of_lemma_3_1_hold_between_neighbours(bounds):
         rho = rng.uniform(0.01, 1, size=4)
         ridge = 2 * operator_norm(phi) ** 2 * rho.max()
         noise, changed = (
-            dp_lsl_diagnostics(y.counts, 6, phi, rho, ridge, f_max=high, f_min=low, **PROMISE)
+            LSL(phi, rho, ridge, f_max=high, f_min=low).noise(y.counts, 6, **PROMISE)
             for y in (x, other)
         )
         step = np.linalg.norm(lsl(x, phi, rho, ridge) - lsl(other, phi, rho, ridge), axis=-1)
@@ -342,10 +342,10 @@ def test_both_conditions_of_lemma_3_1_hold_between_neighbours(bounds):
 def test_noise_of_the_thesis_setting():
     """d = 40 tabular features, rho = 1, F = 1, m = 1e4, lambda = 100, epsilon = delta = 0.1."""
     m, ones = 10_000, np.ones(40)
-    noise = dp_lsl_diagnostics([m] * 40, m, tabular(40), ones, 100.0, f_max=1, **PROMISE)
+    noise = LSL(tabular(40), ones, 100.0, f_max=1).noise([m] * 40, m, **PROMISE)
     assert noise.sigma == pytest.approx(126.2096, rel=1e-6)
     assert noise.distance == 0
-    same = dp_lsl_diagnostics([m] * 40, m, tabular(40), ones / 40, 2.5, f_max=1, **PROMISE)
+    same = LSL(tabular(40), ones / 40, 2.5, f_max=1).noise([m] * 40, m, **PROMISE)
     assert same.sigma == pytest.approx(126.2096, rel=1e-6)
 
 
@@ -354,8 +354,8 @@ def test_noise_depends_on_the_ratio_of_weights_and_ridge_only(seed, c):
     rng = np.random.default_rng(seed)
     v, phi, rho = rng.integers(0, 500, size=5), rng.normal(size=(5, 2)), rng.uniform(0.1, 1, 5)
     ridge = 1.5 * operator_norm(phi) ** 2
-    one = dp_lsl_diagnostics(v, 500, phi, rho, ridge, f_max=2.0, **PROMISE)
-    scaled = dp_lsl_diagnostics(v, 500, phi, c * rho, c * ridge, f_max=2.0, **PROMISE)
+    one = LSL(phi, rho, ridge, f_max=2.0).noise(v, 500, **PROMISE)
+    scaled = LSL(phi, c * rho, c * ridge, f_max=2.0).noise(v, 500, **PROMISE)
     assert scaled.sigma == pytest.approx(one.sigma)
 
 
@@ -365,21 +365,21 @@ def test_noise_scales_with_the_features_as_the_parameters_do(seed, c):
     rng = np.random.default_rng(seed)
     v, phi, rho = rng.integers(0, 500, size=5), rng.normal(size=(5, 2)), rng.uniform(0.1, 1, 5)
     ridge = 1.5 * operator_norm(phi) ** 2
-    one = dp_lsl_diagnostics(v, 500, phi, rho, ridge, f_max=2.0, **PROMISE)
-    scaled = dp_lsl_diagnostics(v, 500, c * phi, rho, c**2 * ridge, f_max=2.0, **PROMISE)
+    one = LSL(phi, rho, ridge, f_max=2.0).noise(v, 500, **PROMISE)
+    scaled = LSL(c * phi, rho, c**2 * ridge, f_max=2.0).noise(v, 500, **PROMISE)
     assert scaled.sigma == pytest.approx(one.sigma / c)
 
 
 def test_noise_is_proportional_to_the_range_and_follows_the_formula():
     v, phi, rho, m = np.array([30, 7]), np.array([[1.0, 0.5], [0.0, 2.0]]), np.array([1.0, 0.3]), 40
     ridge = 9.0
-    one = dp_lsl_diagnostics(v, m, phi, rho, ridge, f_max=1.0, **PROMISE)
-    hundred = dp_lsl_diagnostics(v, m, phi, rho, ridge, f_max=100.0, **PROMISE)
+    one = LSL(phi, rho, ridge, f_max=1.0).noise(v, m, **PROMISE)
+    hundred = LSL(phi, rho, ridge, f_max=100.0).noise(v, m, **PROMISE)
     assert hundred.sigma == pytest.approx(100 * one.sigma)
     norm = np.linalg.svd(phi)[1].max()
     psi, _ = brute_force(v, rho, m, norm * 1.0 / np.sqrt(2 * ridge), one.beta)
     assert one.sigma == pytest.approx(2 * one.alpha * norm / (ridge - norm**2) * np.sqrt(psi))
-    signed = dp_lsl_diagnostics(v, m, phi, rho, ridge, f_max=1.0, f_min=-1.0, **PROMISE)
+    signed = LSL(phi, rho, ridge, f_max=1.0, f_min=-1.0).noise(v, m, **PROMISE)
     doubled, _ = brute_force(v, rho, m, norm * 1.0 / np.sqrt(2 * ridge), one.beta, q=2.0)
     assert signed.sigma == pytest.approx(one.sigma * np.sqrt(doubled / psi))
 
@@ -388,13 +388,12 @@ def test_noise_is_proportional_to_the_range_and_follows_the_formula():
 def test_the_ridge_must_exceed_its_bound(excess):
     phi, rho = aggregation(4), np.array([0.5, 0.2, 0.5, 0.1])  # ||Phi||^2 ||rho|| = 1
     ridge = operator_norm(phi) ** 2 * 0.5 + excess
-    options = {"f_max": 1, **PROMISE}
     if excess > 0:
-        assert dp_lsl_diagnostics([1] * 4, 2, phi, rho, ridge, **options).sigma > 1e9
+        assert LSL(phi, rho, ridge, f_max=1).noise([1] * 4, 2, **PROMISE).sigma > 1e9
     else:
         with pytest.raises(ValueError, match=r"ridge must exceed .* = 1"):
-            dp_lsl_diagnostics([1] * 4, 2, phi, rho, ridge, **options)
-        improved = dp_lsl_diagnostics([1] * 4, 2, phi, rho, ridge, improved=True, **options)
+            LSL(phi, rho, ridge, f_max=1).noise([1] * 4, 2, **PROMISE)
+        improved = LSL(phi, rho, ridge, f_max=1, improved=True).noise([1] * 4, 2, **PROMISE)
         assert np.isfinite(improved.sigma)
 
 
@@ -403,9 +402,8 @@ def test_improved_noise_divides_by_the_ridge_alone(case, factor, seed):
     v, rho, m = case
     phi = np.random.default_rng(seed).normal(size=(v.size, 2))
     least = operator_norm(phi) ** 2 * rho.max()
-    options = {"f_max": 1.0, **PROMISE}
     printed, improved = (
-        dp_lsl_diagnostics(v, m, phi, rho, factor * least, improved=better, **options).sigma
+        LSL(phi, rho, factor * least, f_max=1.0, improved=better).noise(v, m, **PROMISE).sigma
         for better in (False, True)
     )
     assert printed * (factor - 1) == pytest.approx(improved * factor, rel=1e-9)
@@ -413,9 +411,9 @@ def test_improved_noise_divides_by_the_ridge_alone(case, factor, seed):
 
 def test_the_improved_release_is_the_improved_noise_on_the_same_solution():
     data, phi, rho = some_statistics(), aggregation(6), np.linspace(0.2, 1, 6)
-    options = {"f_max": 1, **PROMISE, "improved": True}
-    release = dp_lsl(data, phi, rho, 0.5, rng=np.random.default_rng(5), **options)
-    noise = dp_lsl_diagnostics(data.counts, 80, phi, rho, 0.5, **options).sigma
+    estimator = LSL(phi, rho, 0.5, f_max=1, improved=True)
+    release = dp_lsl(data, estimator, rng=np.random.default_rng(5), **PROMISE)
+    noise = estimator.noise(data.counts, 80, **PROMISE).sigma
     normal = np.random.default_rng(5).standard_normal(3)
     assert release.theta == pytest.approx(lsl(data, phi, rho, 0.5) + noise * normal)
 
@@ -432,19 +430,21 @@ def some_statistics(n_batches=None):
 @pytest.mark.parametrize("n_batches", [None, 4])
 def test_the_release_is_theta_plus_sigma_times_the_normal_stream(n_batches):
     data, phi, rho = some_statistics(n_batches), aggregation(6), np.linspace(0.2, 1, 6)
-    release = dp_lsl(data, phi, rho, 9.0, f_max=1, rng=np.random.default_rng(5), **PROMISE)
-    noise = dp_lsl_diagnostics(data.counts, 80, phi, rho, 9.0, f_max=1, **PROMISE)
+    release = dp_lsl(data, LSL(phi, rho, 9.0, f_max=1), rng=np.random.default_rng(5), **PROMISE)
+    noise = LSL(phi, rho, 9.0, f_max=1).noise(data.counts, 80, **PROMISE)
     theta = lsl(data, phi, rho, 9.0)
     stream = np.random.default_rng(5).standard_normal(theta.shape)
     assert release.theta == pytest.approx(theta + noise.sigma[..., None] * stream, rel=1e-12)
-    again = dp_lsl(data, phi, rho, 9.0, f_max=1, rng=np.random.default_rng(5), **PROMISE)
+    again = dp_lsl(data, LSL(phi, rho, 9.0, f_max=1), rng=np.random.default_rng(5), **PROMISE)
     assert (again.theta == release.theta).all()
 
 
 def test_the_release_carries_its_guarantee_and_nothing_else():
     promise = {"epsilon": 0.7, "delta": 1e-6}
     rng = np.random.default_rng(0)
-    release = dp_lsl(some_statistics(), tabular(6), np.ones(6), 9.0, f_max=1, rng=rng, **promise)
+    release = dp_lsl(
+        some_statistics(), LSL(tabular(6), np.ones(6), 9.0, f_max=1), rng=rng, **promise
+    )
     assert release.guarantee == Guarantee(0.7, 1e-6, "replace one trajectory")
     assert set(vars(release)) == {"theta", "guarantee"}  # no sigma, psi or counts
 
@@ -457,8 +457,8 @@ def test_the_noise_has_the_promised_spread_and_independent_components():
         np.tile(one.counts, (n, 1)), np.tile(one.mean_returns, (n, 1)), 80, one.bounds
     )
     phi, rho = aggregation(6), np.ones(6)
-    release = dp_lsl(many, phi, rho, 9.0, f_max=1, rng=np.random.default_rng(1), **PROMISE)
-    sigma = dp_lsl_diagnostics(one.counts, 80, phi, rho, 9.0, f_max=1, **PROMISE).sigma
+    release = dp_lsl(many, LSL(phi, rho, 9.0, f_max=1), rng=np.random.default_rng(1), **PROMISE)
+    sigma = LSL(phi, rho, 9.0, f_max=1).noise(one.counts, 80, **PROMISE).sigma
     z = (release.theta - lsl(one, phi, rho, 9.0)) / sigma
     assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(n)
     assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / n)
@@ -469,10 +469,10 @@ def test_single_returns_are_clipped_before_they_are_averaged():
     chain = Chain(6, start="uniform")
     returns = chain_first_visit_returns(chain, 60, np.random.default_rng(4))
     scaled = FirstVisitReturns(5 * returns.returns - 2 * returns.visited, returns.visited)
-    options = {"f_max": 1.0, "f_min": -0.5, **PROMISE}
+    estimator = LSL(tabular(6), np.ones(6), 2.0, f_max=1.0, f_min=-0.5)
     clipped = scaled.statistics((-0.5, 1.0))
     direct, prepared = (
-        dp_lsl(data, tabular(6), np.ones(6), 2.0, rng=np.random.default_rng(0), **options)
+        dp_lsl(data, estimator, rng=np.random.default_rng(0), **PROMISE)
         for data in (scaled, clipped)
     )
     assert (direct.theta == prepared.theta).all()
@@ -482,4 +482,4 @@ def test_single_returns_are_clipped_before_they_are_averaged():
 def test_averages_not_clipped_into_the_declared_range_are_refused(bounds):
     data = VisitStatistics([3, 3], [0.5, 0.5], 3, bounds)
     with pytest.raises(ValueError, match="clip every single return before averaging"):
-        dp_lsl(data, tabular(2), [1, 1], 9.0, f_max=1, rng=np.random.default_rng(0), **PROMISE)
+        dp_lsl(data, LSL(tabular(2), [1, 1], 9.0, f_max=1), rng=np.random.default_rng(0), **PROMISE)

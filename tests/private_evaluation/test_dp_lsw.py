@@ -10,9 +10,9 @@ from dprl.features import aggregation, tabular
 from dprl.mdp import Chain
 from dprl.privacy import Guarantee
 from dprl.private_evaluation import (
+    LSW,
     NEIGHBOURS,
     dp_lsw,
-    dp_lsw_diagnostics,
     lsw_local_bound,
     lsw_smooth_bound,
 )
@@ -202,7 +202,7 @@ def feature_sets(rng, n):
 def relative_step(x, other, phi, w, bounds):
     """||theta_X - theta_X'|| over the bound that sigma / alpha uses at k = 0."""
     low, high = bounds
-    noise = dp_lsw_diagnostics(x.counts, phi, w, f_max=high, f_min=low, **PROMISE)
+    noise = LSW(phi, w, f_max=high, f_min=low).noise(x.counts, **PROMISE)
     per_root = noise.sigma / (noise.alpha * np.sqrt(noise.psi))
     bound = per_root * np.sqrt(lsw_local_bound(x.counts, w))
     return np.linalg.norm(lsw(x, phi, w) - lsw(other, phi, w), axis=-1) / bound
@@ -249,8 +249,8 @@ def test_the_printed_constant_is_violated_twofold_by_signed_returns():
     ).item()
     printed = f * np.sqrt(lsw_local_bound([n], [1.0]))  # Corollary 3.5 as printed, D = F
     assert step / printed == pytest.approx(2)
-    signed = dp_lsw_diagnostics([n], np.eye(1), [1.0], f_max=f, f_min=-f, **PROMISE)
-    positive = dp_lsw_diagnostics([n], np.eye(1), [1.0], f_max=f, **PROMISE)
+    signed = LSW(np.eye(1), [1.0], f_max=f, f_min=-f).noise([n], **PROMISE)
+    positive = LSW(np.eye(1), [1.0], f_max=f).noise([n], **PROMISE)
     assert signed.sigma == pytest.approx(2 * positive.sigma)
 
 
@@ -263,7 +263,7 @@ def test_both_conditions_of_lemma_3_1_hold_between_neighbours(bounds):
     for phi in feature_sets(rng, 4):
         w = rng.uniform(0.01, 1, size=4)
         noise, changed = (
-            dp_lsw_diagnostics(y.counts, phi, w, f_max=bounds[1], f_min=bounds[0], **PROMISE)
+            LSW(phi, w, f_max=bounds[1], f_min=bounds[0]).noise(y.counts, **PROMISE)
             for y in (x, other)
         )
         step = np.linalg.norm(lsw(x, phi, w) - lsw(other, phi, w), axis=-1)
@@ -280,11 +280,11 @@ def test_rank_deficient_features_keep_the_bound():
     phi = rng.normal(size=(4, 2)) @ rng.normal(size=(2, 4))
     w = np.array([1.0, 0.5, 0.0, 1.0])
     options = {"allow_rank_deficient": True}
-    noise = dp_lsw_diagnostics(x.counts, phi, w, f_max=1, **PROMISE, **options)
+    noise = LSW(phi, w, f_max=1, **options).noise(x.counts, **PROMISE)
     step = np.linalg.norm(lsw(x, phi, w, **options) - lsw(other, phi, w, **options), axis=-1)
     bound = noise.sigma / (noise.alpha * np.sqrt(noise.psi)) * np.sqrt(lsw_local_bound(x.counts, w))
     assert (step <= bound * (1 + 1e-9)).all()
-    release = dp_lsw(x, phi, w, f_max=1, rng=rng, **PROMISE, **options)
+    release = dp_lsw(x, LSW(phi, w, f_max=1, **options), rng=rng, **PROMISE)
     assert release.theta.shape == (2_000, 4)
 
 
@@ -296,7 +296,7 @@ def test_rank_deficient_features_keep_the_bound():
 )
 def test_noise_of_the_thesis_setting(m, sigma):
     """d = 40 tabular features, w = 1, F = 1, every count m, epsilon = delta = 0.1."""
-    noise = dp_lsw_diagnostics([m] * 40, tabular(40), np.ones(40), f_max=1, **PROMISE)
+    noise = LSW(tabular(40), np.ones(40), f_max=1).noise([m] * 40, **PROMISE)
     assert noise.sigma == pytest.approx(sigma, rel=1e-4 if m == 100_000 else 1e-6)
     assert noise.distance == (m - 1 if m < 36_097 else 0)
 
@@ -305,15 +305,15 @@ def test_noise_of_the_thesis_setting(m, sigma):
 def test_noise_does_not_depend_on_the_scale_of_the_weights(seed, c):
     rng = np.random.default_rng(seed)
     v, phi, w = rng.integers(0, 500, size=5), rng.normal(size=(5, 2)), rng.uniform(0.1, 1, 5)
-    one = dp_lsw_diagnostics(v, phi, w, f_max=2.0, **PROMISE)
-    scaled = dp_lsw_diagnostics(v, phi, c * w, f_max=2.0, **PROMISE)
+    one = LSW(phi, w, f_max=2.0).noise(v, **PROMISE)
+    scaled = LSW(phi, c * w, f_max=2.0).noise(v, **PROMISE)
     assert scaled.sigma == pytest.approx(one.sigma)
 
 
 def test_noise_is_proportional_to_the_range_and_follows_the_formula():
     v, phi, w = [30, 7], np.array([[1.0, 0.5], [0.0, 2.0]]), np.array([1.0, 0.3])
-    one = dp_lsw_diagnostics(v, phi, w, f_max=1.0, **PROMISE)
-    hundred = dp_lsw_diagnostics(v, phi, w, f_max=100.0, **PROMISE)
+    one = LSW(phi, w, f_max=1.0).noise(v, **PROMISE)
+    hundred = LSW(phi, w, f_max=100.0).noise(v, **PROMISE)
     assert hundred.sigma == pytest.approx(100 * one.sigma)
     smallest = np.linalg.svd(np.sqrt(w)[:, None] * phi)[1].min()
     psi, _ = brute_force(v, w, one.beta)
@@ -332,21 +332,19 @@ def some_statistics(n_batches=None):
 @pytest.mark.parametrize("n_batches", [None, 4])
 def test_the_release_is_theta_plus_sigma_times_the_normal_stream(n_batches):
     data, phi, w = some_statistics(n_batches), aggregation(6), np.linspace(0.2, 1, 6)
-    release = dp_lsw(data, phi, w, f_max=1, rng=np.random.default_rng(5), **PROMISE)
-    noise = dp_lsw_diagnostics(data.counts, phi, w, f_max=1, **PROMISE)
+    release = dp_lsw(data, LSW(phi, w, f_max=1), rng=np.random.default_rng(5), **PROMISE)
+    noise = LSW(phi, w, f_max=1).noise(data.counts, **PROMISE)
     theta = lsw(data, phi, w)
     stream = np.random.default_rng(5).standard_normal(theta.shape)
     assert release.theta == pytest.approx(theta + noise.sigma[..., None] * stream, rel=1e-12)
-    again = dp_lsw(data, phi, w, f_max=1, rng=np.random.default_rng(5), **PROMISE)
+    again = dp_lsw(data, LSW(phi, w, f_max=1), rng=np.random.default_rng(5), **PROMISE)
     assert (again.theta == release.theta).all()
 
 
 def test_the_release_carries_its_guarantee_and_nothing_else():
     release = dp_lsw(
         some_statistics(),
-        tabular(6),
-        np.ones(6),
-        f_max=1,
+        LSW(tabular(6), np.ones(6), f_max=1),
         epsilon=0.7,
         delta=1e-6,
         rng=np.random.default_rng(0),
@@ -364,8 +362,8 @@ def test_the_noise_has_the_promised_spread_and_independent_components():
         np.tile(one.counts, (n, 1)), np.tile(one.mean_returns, (n, 1)), 80, one.bounds
     )
     phi, w = aggregation(6), np.ones(6)
-    release = dp_lsw(many, phi, w, f_max=1, rng=np.random.default_rng(1), **PROMISE)
-    sigma = dp_lsw_diagnostics(one.counts, phi, w, f_max=1, **PROMISE).sigma
+    release = dp_lsw(many, LSW(phi, w, f_max=1), rng=np.random.default_rng(1), **PROMISE)
+    sigma = LSW(phi, w, f_max=1).noise(one.counts, **PROMISE).sigma
     z = (release.theta - lsw(one, phi, w)) / sigma
     assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(n)
     assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / n)
@@ -376,11 +374,11 @@ def test_single_returns_are_clipped_before_they_are_averaged():
     chain = Chain(6, start="uniform")
     returns = chain_first_visit_returns(chain, 60, np.random.default_rng(4))
     scaled = FirstVisitReturns(5 * returns.returns - 2 * returns.visited, returns.visited)
-    options = {"f_max": 1.0, "f_min": -0.5, **PROMISE}
-    direct = dp_lsw(scaled, tabular(6), np.ones(6), rng=np.random.default_rng(0), **options)
+    estimator = LSW(tabular(6), np.ones(6), f_max=1.0, f_min=-0.5)
+    direct = dp_lsw(scaled, estimator, rng=np.random.default_rng(0), **PROMISE)
     clipped = scaled.statistics((-0.5, 1.0))
     assert np.abs(clipped.mean_returns - scaled.statistics().mean_returns).max() > 0.1
-    prepared = dp_lsw(clipped, tabular(6), np.ones(6), rng=np.random.default_rng(0), **options)
+    prepared = dp_lsw(clipped, estimator, rng=np.random.default_rng(0), **PROMISE)
     assert (direct.theta == prepared.theta).all()
 
 
@@ -388,9 +386,9 @@ def test_single_returns_are_clipped_before_they_are_averaged():
 def test_averages_not_clipped_into_the_declared_range_are_refused(bounds):
     data = VisitStatistics([3, 3], [0.5, 0.5], 3, bounds)
     with pytest.raises(ValueError, match="clip every single return before averaging"):
-        dp_lsw(data, tabular(2), [1, 1], f_max=1, rng=np.random.default_rng(0), **PROMISE)
+        dp_lsw(data, LSW(tabular(2), [1, 1], f_max=1), rng=np.random.default_rng(0), **PROMISE)
 
 
 def test_averages_clipped_to_a_narrower_range_are_accepted():
     data = VisitStatistics([3, 3], [0.5, 0.5], 3, (0.25, 0.75))
-    dp_lsw(data, tabular(2), [1, 1], f_max=1, rng=np.random.default_rng(0), **PROMISE)
+    dp_lsw(data, LSW(tabular(2), [1, 1], f_max=1), rng=np.random.default_rng(0), **PROMISE)

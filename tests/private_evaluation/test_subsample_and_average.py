@@ -16,11 +16,12 @@ from dprl.features import aggregation, tabular
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing, Guarantee, audit_samples, subsampling
 from dprl.private_evaluation import (
+    LSL,
+    LSW,
     NEIGHBOURS,
     CountedSubsamples,
+    Draws,
     base_promise,
-    dp_lsl_diagnostics,
-    dp_lsw_diagnostics,
     draw_subsamples,
     subsample_and_average,
     subsample_and_average_diagnostics,
@@ -33,7 +34,15 @@ from dprl.trajectories import FirstVisitReturns, VisitStatistics, chain_first_vi
 module = importlib.import_module("dprl.private_evaluation.subsample_and_average")
 
 seeds = st.integers(0, 2**32 - 1)
-PROMISE = {"epsilon": 0.5, "delta": 0.05, "f_max": 0.9}
+PROMISE = {"epsilon": 0.5, "delta": 0.05}
+
+
+def estimator(features, weights, ridge=None, **options):
+    """LSW, or LSL where there is a ridge."""
+    options = {"f_max": 0.9, **options}
+    if ridge is None:
+        return LSW(features, weights, **options)
+    return LSL(features, weights, ridge, **options)
 
 
 def fresh(seed=0):
@@ -57,12 +66,12 @@ def subset(data, index):
 @pytest.mark.parametrize("k", [1, 5, 400])
 def test_small_working_arrays_change_nothing(monkeypatch, k):
     data = chain_data(2000)
-    kwargs = {"subsamples": 30, "size": k, "ridge": 20.0, "accounting": "optimal", **PROMISE}
-    task = (data, fresh(9).random((6, 3)), np.ones(6))
-    inside = subsample_and_average_diagnostics(*task, rng=fresh(), **kwargs)
+    base = estimator(fresh(9).random((6, 3)), np.ones(6), 20.0)
+    task = (data, base, Draws(30, k, "optimal"))
+    inside = subsample_and_average_diagnostics(*task, rng=fresh(), **PROMISE)
     monkeypatch.setattr(subsamples, "_SLICE", 16)
     monkeypatch.setattr(module, "CELLS", 16)
-    again = subsample_and_average_diagnostics(*task, rng=fresh(), **kwargs)
+    again = subsample_and_average_diagnostics(*task, rng=fresh(), **PROMISE)
     np.testing.assert_allclose(inside.mean, again.mean, rtol=1e-12)
     np.testing.assert_allclose(inside.sigma, again.sigma, rtol=1e-12)
 
@@ -71,10 +80,10 @@ def test_small_working_arrays_change_nothing(monkeypatch, k):
 def test_memory_does_not_grow_with_the_sub_samples(m, k):
     """All memberships at once would need 30 to 300 MiB, all counts and means 10 to 130."""
     data = chain_data(20_000, n_states=20)
-    kwargs = {**PROMISE, "accounting": "optimal", "subsamples": m, "size": k}
+    task = (estimator(tabular(20), np.ones(20)), Draws(m, k, "optimal"))
     tracemalloc.start()
     try:
-        subsample_and_average(data, tabular(20), np.ones(20), rng=fresh(), **kwargs)
+        subsample_and_average(data, *task, rng=fresh(), **PROMISE)
         assert tracemalloc.get_traced_memory()[1] < 80 * 2**20
     finally:
         tracemalloc.stop()
@@ -90,23 +99,20 @@ PHI = {
 }
 
 
-def by_loops(data, indices, phi, weights, ridge, base, bounds, improved=False):
+def by_loops(data, indices, phi, weights, ridge, base, bounds, **options):
     """Mean, noise per run and share of unvisited states, one sub-sample after another."""
     low, high = bounds
-    promise = {"epsilon": base.epsilon, "delta": base.delta, "f_min": low, "f_max": high}
+    promise = {"epsilon": base.epsilon, "delta": base.delta}
+    one_run = estimator(phi, weights, ridge, f_min=low, f_max=high, **options)
     estimates, sigma, unvisited = [], [], []
     for index in indices:
         one = subset(data, index).statistics(bounds)
         unvisited.append(one.counts == 0)
         if ridge is None:
             estimates.append(lsw(one, phi, weights))
-            noise = dp_lsw_diagnostics(one.counts, phi, weights, **promise)
         else:
             estimates.append(lsl(one, phi, weights, ridge))
-            noise = dp_lsl_diagnostics(
-                one.counts, len(index), phi, weights, ridge, improved=improved, **promise
-            )
-        sigma.append(noise.sigma)
+        sigma.append(one_run.noise(one.counts, len(index), **promise).sigma)
     return np.mean(estimates, axis=0), np.array(sigma), np.mean(unvisited, axis=0)
 
 
@@ -118,13 +124,8 @@ def test_equals_a_loop_over_sub_samples(m, k, features, ridge):
     bounds = (-0.4, 0.9)
     inside = subsample_and_average_diagnostics(
         data,
-        phi,
-        weights,
-        subsamples=m,
-        size=k,
-        ridge=ridge,
-        f_min=-0.4,
-        accounting="optimal",
+        estimator(phi, weights, ridge, f_min=-0.4),
+        Draws(m, k, accounting="optimal"),
         rng=fresh(5),
         n_releases=2,
         **PROMISE,
@@ -140,10 +141,10 @@ def test_equals_a_loop_over_sub_samples(m, k, features, ridge):
         np.testing.assert_allclose(inside.sigma[r], sigma, rtol=1e-10)
         np.testing.assert_allclose(inside.unvisited[r], unvisited, atol=1e-12)
         counted = subsample_statistics(data, indices[r], bounds)
-        again = CountedSubsamples(counted, weights, f_min=-0.4, f_max=0.9)
+        again, base = CountedSubsamples(counted), estimator(phi, weights, ridge, f_min=-0.4)
         for _ in range(2):  # from what is kept, the second time
-            np.testing.assert_allclose(again.mean(phi, ridge=ridge), inside.mean[r], rtol=1e-10)
-            noise = again.noise(phi, inside.base, ridge=ridge)
+            np.testing.assert_allclose(again.mean(base), inside.mean[r], rtol=1e-10)
+            noise = again.noise(base, inside.base)
             assert noise == pytest.approx(inside.noise[r], rel=1e-10)
 
 
@@ -155,43 +156,32 @@ def test_psi_from_a_table_is_psi(k, n_states, epsilon, improved, seed):
     weights[0] = 1.0
     counts = rng.integers(k + 1, size=(20, n_states))
     promise = Guarantee(epsilon, 10.0 ** -rng.uniform(1, 9), NEIGHBOURS)
-    given_ = {"f_min": -0.5, "f_max": 2.0}
-    constants = {**given_, "epsilon": promise.epsilon, "delta": promise.delta}
-    ones = np.ones(n_states)
-    plain = module.BaseMechanism(n_states, k, np.eye(n_states), ones, None, **given_)
-    expected = dp_lsw_diagnostics(counts, np.eye(n_states), ones, **constants).sigma
-    np.testing.assert_allclose(plain.noise(counts, promise), expected, rtol=1e-11)
-    task = (np.eye(n_states), weights, 3.0)
-    ridge = module.BaseMechanism(n_states, k, *task, **given_, improved=improved)
-    expected = dp_lsl_diagnostics(counts, k, *task, improved=improved, **constants).sigma
-    np.testing.assert_allclose(ridge.noise(counts, promise), expected, rtol=1e-11)
+    constants = {"epsilon": promise.epsilon, "delta": promise.delta}
+    for one_run in (
+        LSW(np.eye(n_states), np.ones(n_states), f_min=-0.5, f_max=2.0),
+        LSL(np.eye(n_states), weights, 3.0, f_min=-0.5, f_max=2.0, improved=improved),
+    ):
+        expected = one_run.noise(counts, k, **constants).sigma
+        found = module.base_noise(one_run, counts, k, promise)
+        np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
 @pytest.mark.parametrize("ridge", [None, 40.0])
 def test_one_sub_sample_of_all_is_the_plain_mechanism(ridge):
     """m = 1, k = n: same mean, and the noise that the base promise asks for."""
     data = chain_data(3000)
+    base = estimator(tabular(6), np.ones(6), ridge)
     inside = subsample_and_average_diagnostics(
         data,
-        tabular(6),
-        np.ones(6),
-        subsamples=1,
-        size=3000,
-        ridge=ridge,
-        accounting="optimal",
+        base,
+        Draws(1, 3000, accounting="optimal"),
         rng=fresh(),
         **PROMISE,
     )
-    promise = {"epsilon": inside.base.epsilon, "delta": inside.base.delta, "f_max": 0.9}
+    promise = {"epsilon": inside.base.epsilon, "delta": inside.base.delta}
     all_of_them = data.statistics((0, 0.9))
-    task = (tabular(6), np.ones(6))
-    if ridge is None:
-        mean, noise = lsw(all_of_them, *task), dp_lsw_diagnostics
-        sigma = noise(all_of_them.counts, *task, **promise).sigma
-    else:
-        mean = lsl(all_of_them, *task, ridge)
-        sigma = dp_lsl_diagnostics(all_of_them.counts, 3000, *task, ridge, **promise).sigma
-    np.testing.assert_allclose(inside.mean, mean, rtol=1e-12)
+    sigma = base.noise(all_of_them.counts, 3000, **promise).sigma
+    np.testing.assert_allclose(inside.mean, base.theta(all_of_them), rtol=1e-12)
     assert inside.noise == pytest.approx(sigma, rel=1e-12)
     assert inside.sigma.shape == (1,)
 
@@ -211,15 +201,10 @@ def test_the_average_over_all_subsets_has_the_bias_of_unvisited_states():
     # and the mechanism's own average, over many sub-samples, within its error
     inside = subsample_and_average_diagnostics(
         data,
-        tabular(5),
-        np.ones(5),
-        subsamples=200_000,
-        size=k,
-        f_max=1.0,
-        f_min=-1.0,
+        LSW(tabular(5), np.ones(5), f_max=1.0, f_min=-1.0),
+        Draws(200_000, k, accounting="optimal"),
         epsilon=1.0,
         delta=0.01,
-        accounting="optimal",
         rng=fresh(),
     )
     np.testing.assert_allclose(inside.mean, expected, atol=6 / np.sqrt(200_000))
@@ -229,8 +214,8 @@ def test_the_average_over_all_subsets_has_the_bias_of_unvisited_states():
 @pytest.mark.parametrize("ridge", [None, 20.0])
 def test_a_release_is_the_mean_plus_one_gaussian(ridge):
     data, releases = chain_data(400, start="first"), 1500
-    kwargs = {"subsamples": 20, "size": 40, "ridge": ridge, "n_releases": releases, **PROMISE}
-    task = (data, aggregation(6), np.ones(6))
+    kwargs = {"n_releases": releases, **PROMISE}
+    task = (data, estimator(aggregation(6), np.ones(6), ridge), Draws(20, 40))
     inside = subsample_and_average_diagnostics(*task, rng=fresh(3), **kwargs)
     release = subsample_and_average(*task, rng=fresh(3), **kwargs)
     np.testing.assert_allclose(inside.noise, np.sqrt((inside.sigma**2).sum(axis=1)) / 20)
@@ -242,10 +227,9 @@ def test_a_release_is_the_mean_plus_one_gaussian(ridge):
 
 def test_releases_repeat_with_the_seed_and_not_otherwise():
     data = chain_data(300)
-    kwargs = {"subsamples": 9, "size": 30, **PROMISE}
+    task = (data, estimator(tabular(6), np.ones(6)), Draws(9, 30))
     one, same, other = (
-        subsample_and_average(data, tabular(6), np.ones(6), rng=fresh(seed), **kwargs).theta
-        for seed in (1, 1, 2)
+        subsample_and_average(*task, rng=fresh(seed), **PROMISE).theta for seed in (1, 1, 2)
     )
     assert one.shape == (6,)
     assert (one == same).all()
@@ -254,15 +238,15 @@ def test_releases_repeat_with_the_seed_and_not_otherwise():
 
 def test_several_releases_have_index_sets_of_their_own():
     data = chain_data(300)
-    kwargs = {"subsamples": 9, "size": 4, "accounting": "optimal", **PROMISE}
-    task = (data, tabular(6), np.ones(6))
-    several = subsample_and_average_diagnostics(*task, rng=fresh(1), n_releases=3, **kwargs)
+    base = estimator(tabular(6), np.ones(6))
+    task = (data, base, Draws(9, 4, "optimal"))
+    several = subsample_and_average_diagnostics(*task, rng=fresh(1), n_releases=3, **PROMISE)
     indices = draw_subsamples(300, 27, 4, fresh(1)).reshape(3, 9, 4)
     for r in range(3):
         counted = subsample_statistics(data, indices[r], (0.0, 0.9))
-        one = CountedSubsamples(counted, task[2], f_max=0.9)
-        np.testing.assert_allclose(several.mean[r], one.mean(task[1]))
-        np.testing.assert_allclose(several.noise[r], one.noise(task[1], several.base))
+        one = CountedSubsamples(counted)
+        np.testing.assert_allclose(several.mean[r], one.mean(base))
+        np.testing.assert_allclose(several.noise[r], one.noise(base, several.base))
 
 
 def test_mechanisms_on_the_same_sub_samples_do_not_disturb_one_another():
@@ -270,24 +254,24 @@ def test_mechanisms_on_the_same_sub_samples_do_not_disturb_one_another():
     for k in (4, 280):  # psi from a table, and by its formula
         indices = draw_subsamples(300, 30, k, fresh(1))
         drawn = subsample_statistics(data, indices, (0.0, 0.9))
-        shared = CountedSubsamples(drawn, np.ones(6), f_max=0.9)
+        shared = CountedSubsamples(drawn)
         tasks = itertools.product(
             (tabular(6), aggregation(6)),
             (None, 9.0, 30.0),
             (Guarantee(0.1, 1e-3, NEIGHBOURS), Guarantee(2.0, 1e-2, NEIGHBOURS)),
         )
         for phi, ridge, base in tasks:
-            alone = CountedSubsamples(drawn, np.ones(6), f_max=0.9)
-            assert (shared.mean(phi, ridge=ridge) == alone.mean(phi, ridge=ridge)).all()
-            assert shared.noise(phi, base, ridge=ridge) == alone.noise(phi, base, ridge=ridge)
+            alone = CountedSubsamples(drawn)
+            one_run = estimator(phi, np.ones(6), ridge)
+            assert (shared.mean(one_run) == alone.mean(one_run)).all()
+            assert shared.noise(one_run, base) == alone.noise(one_run, base)
 
 
 def test_returns_are_clipped_one_by_one():
     returns = np.array([[5.0], [-3.0], [0.5], [0.0]])
     data = FirstVisitReturns(returns, np.array([[True], [True], [True], [False]]))
-    kwargs = {"subsamples": 1, "size": 4, "f_max": 1.0, "epsilon": 1.0, "delta": 0.1}
-    kwargs |= {"accounting": "optimal", "rng": fresh()}
-    inside = subsample_and_average_diagnostics(data, [[1.0]], [1.0], **kwargs)
+    task = (data, LSW([[1.0]], [1.0], f_max=1.0), Draws(1, 4, "optimal"))
+    inside = subsample_and_average_diagnostics(*task, epsilon=1.0, delta=0.1, rng=fresh())
     assert inside.mean == pytest.approx([0.5])  # 1, 0 and 1/2
 
 
@@ -349,10 +333,10 @@ def neighbours(n, n_states):
 @pytest.mark.parametrize("ridge", [None, 3.0])
 def test_the_audit_finds_no_violation(ridge):
     trials = 40_000
-    kwargs = {"subsamples": 6, "size": 2, "ridge": ridge, "accounting": "optimal"}
-    kwargs |= {"epsilon": 1.0, "delta": 0.2, "f_max": 1.0, "n_releases": trials}
+    task = (estimator([[1.0]], [1.0], ridge, f_max=1.0), Draws(6, 2, "optimal"))
+    kwargs = {"epsilon": 1.0, "delta": 0.2, "n_releases": trials}
     one, other = (
-        subsample_and_average(data, [[1.0]], [1.0], rng=fresh(i), **kwargs).theta[:, 0]
+        subsample_and_average(data, *task, rng=fresh(i), **kwargs).theta[:, 0]
         for i, data in enumerate(neighbours(6, 1))
     )
     found = audit_samples(one, other, delta=0.2, rng=fresh(8))
@@ -365,41 +349,57 @@ DATA = chain_data(30)
 
 
 def call(**change):
-    given_ = {"data": DATA, "features": tabular(6), "weights": np.ones(6), "subsamples": 20}
-    given_ |= {"size": 5, "rng": fresh(), **PROMISE}
+    given_ = {"data": DATA, "draws": Draws(20, 5), "rng": fresh(), **PROMISE}
+    given_["estimator"] = estimator(tabular(6), np.ones(6))
     return subsample_and_average(**{**given_, **change})
 
 
-def counted(base=None, **change):
+def call_with(features=None, weights=None, **options):
+    phi = tabular(6) if features is None else features
+    w = np.ones(len(phi)) if weights is None else weights
+    return call(estimator=estimator(phi, w, **options))
+
+
+def draw(subsamples=20, size=5, accounting="printed", **change):
+    return call(draws=Draws(subsamples, size, accounting), **change)
+
+
+def counted(base=None, f_max=1.0, **change):
     statistics = VisitStatistics([[1, 2]], [[0.5, 0.5]], 2, bounds=(0, 1))
-    given_ = {"statistics": statistics, "weights": [1, 1], "f_max": 1.0, **change}
-    return CountedSubsamples(**given_).noise(np.eye(2), base or Guarantee(1.0, 0.1, NEIGHBOURS))
+    one_run = LSW(np.eye(2), [1, 1], f_max=f_max)
+    several = CountedSubsamples(**{"statistics": statistics, **change})
+    several.mean(one_run)
+    return several.noise(one_run, base or Guarantee(1.0, 0.1, NEIGHBOURS))
 
 
 AVERAGED = DATA.statistics((0, 1))
 BAD = [
     (lambda: call(data=AVERAGED), TypeError, "data must be a FirstVisitReturns"),
-    (lambda: call(size=31), ValueError, "k must not exceed n"),
-    (lambda: call(subsamples=0), ValueError, "m must be at least 1"),
+    (lambda: draw(size=31), ValueError, "k must not exceed n"),
+    (lambda: draw(subsamples=0), ValueError, "m must be at least 1"),
     (lambda: call(n_releases=0), ValueError, "n_releases must be at least 1"),
     (lambda: call(rng=None), TypeError, "rng"),
     (lambda: call(epsilon=0.0), ValueError, "epsilon must be positive"),
     (lambda: call(delta=1.0), ValueError, "delta must lie strictly"),
-    (lambda: call(f_max=0.0), ValueError, "f_max must be positive"),
-    (lambda: call(f_min=1.0), ValueError, "f_min must be below f_max"),
-    (lambda: call(features=tabular(5)), ValueError, "one row per state"),
-    (lambda: call(features=np.ones((6, 2))), ValueError, "rank 1 below d"),
-    (lambda: call(weights=-np.ones(6)), ValueError, "must not be negative"),
-    (lambda: call(ridge=20.0, weights=2 * np.ones(6)), ValueError, "at most 1"),
-    (lambda: call(ridge=0.0), ValueError, "ridge must be positive"),
-    (lambda: call(ridge=0.5), ValueError, "ridge must exceed"),
-    (lambda: call(improved=True), ValueError, "improved belongs to DP-LSL"),
-    (lambda: call(ridge=9.0, allow_rank_deficient=True), ValueError, "belongs to DP-LSW"),
-    (lambda: call(accounting="moments"), ValueError, "accounting must be one of"),
-    (lambda: call(accounting="optimal", slack=0.01), ValueError, "no slack"),
-    (lambda: call(slack=0.05), ValueError, "slack"),
+    (lambda: call_with(f_max=0.0), ValueError, "f_max must be positive"),
+    (lambda: call_with(f_min=1.0), ValueError, "f_min must be below f_max"),
+    (lambda: call_with(features=tabular(5)), ValueError, "one row per state"),
+    (lambda: call_with(features=np.ones((6, 2))), ValueError, "rank 1 below d"),
+    (lambda: call_with(weights=-np.ones(6)), ValueError, "must not be negative"),
+    (lambda: call_with(ridge=20.0, weights=2 * np.ones(6)), ValueError, "at most 1"),
+    (lambda: call_with(ridge=0.0), ValueError, "ridge must be positive"),
+    (lambda: call_with(ridge=0.5), ValueError, "ridge must exceed"),
+    (lambda: call(estimator=tabular(6)), TypeError, "estimator must be a LeastSquares"),
+    (lambda: call(draws=(20, 5)), TypeError, "draws must be a Draws"),
+    (lambda: draw(accounting="moments"), ValueError, "accounting must be one of"),
+    (
+        lambda: base_promise(0.5, 0.05, 30, 20, 5, accounting="optimal", slack=0.01),
+        ValueError,
+        "no slack",
+    ),
+    (lambda: base_promise(0.5, 0.05, 30, 20, 5, slack=0.05), ValueError, "slack"),
     (lambda: call(epsilon=50.0), ValueError, "at most 4 ln"),
-    (lambda: call(subsamples=1, size=1, delta=0.9), ValueError, "base delta would be 1"),
+    (lambda: draw(subsamples=1, size=1, delta=0.9), ValueError, "base delta would be 1"),
     (lambda: counted(statistics=DATA), TypeError, "statistics must be a VisitStatistics"),
     (lambda: counted(base=(1.0, 0.1)), TypeError, "base must be a Guarantee"),
     (lambda: counted(base=Guarantee(1, 0.1, "add one")), ValueError, "replace one trajectory"),

@@ -8,15 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from dprl import privacy
 from dprl import private_evaluation as private
 from dprl.features import aggregation, tabular
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing, amplified, optimal_composition_delta
-from dprl.private_evaluation import subsampling_rule as rule
+from dprl.private_evaluation import planning
 from dprl.trajectories import chain_first_visit_returns
 
 ONES = np.ones(40)
 TABULAR = tabular(40)
+LSW = private.LSW(TABULAR, ONES, f_max=1.0)
 
 
 def chain_plan(start="uniform"):
@@ -80,7 +82,7 @@ def test_the_example_has_both_orders():
 )
 def test_equivalent_epsilon_is_exactly_tight(epsilon, delta, part):
     d = delta * part
-    e = private.equivalent_epsilon(epsilon, delta, d)
+    e = privacy.equivalent_epsilon(epsilon, delta, d)
     # the composition of one: randomised response that says everything with probability d
     assert optimal_composition_delta(e, d, 1, epsilon) == pytest.approx(delta, rel=1e-6)
     assert e >= epsilon
@@ -88,7 +90,7 @@ def test_equivalent_epsilon_is_exactly_tight(epsilon, delta, part):
 
 def test_equivalent_epsilon_against_the_worst_mechanism_written_out():
     epsilon, delta, d = 0.3, 0.05, 0.01
-    e = private.equivalent_epsilon(epsilon, delta, d)
+    e = privacy.equivalent_epsilon(epsilon, delta, d)
     p = (1 - d) * math.exp(e) / (1 + math.exp(e))
     one, other = np.array([d, p, 1 - d - p, 0]), np.array([0, 1 - d - p, p, d])
     assert np.maximum(one - math.exp(epsilon) * other, 0).sum() == pytest.approx(delta)
@@ -96,16 +98,16 @@ def test_equivalent_epsilon_against_the_worst_mechanism_written_out():
 
 def test_recalibration_finds_the_least_noise_on_the_curve():
     def noise(e, d):
-        return private.dp_lsw_diagnostics(
-            np.full(40, 10_000), TABULAR, ONES, f_max=1, epsilon=e, delta=d
-        ).sigma
+        return (
+            private.LSW(TABULAR, ONES, f_max=1).noise(np.full(40, 10_000), epsilon=e, delta=d).sigma
+        )
 
-    e, d = private.recalibrated_guarantee(0.1, 0.1, noise)
+    e, d = privacy.recalibrated_guarantee(0.1, 0.1, noise)
     curve = 0.1 * np.linspace(0.001, 0.999, 400)
-    values = [noise(private.equivalent_epsilon(0.1, 0.1, x), x) for x in curve]
+    values = [noise(privacy.equivalent_epsilon(0.1, 0.1, x), x) for x in curve]
     assert noise(e, d) <= min(values) * (1 + 1e-6)
     assert noise(e, d) < noise(0.1, 0.1) / 200
-    assert e == private.equivalent_epsilon(0.1, 0.1, d)
+    assert e == privacy.equivalent_epsilon(0.1, 0.1, d)
     # optimal composition of one release knows the same curve
     assert optimal_composition_delta(e, d, 1, 0.1) == pytest.approx(0.1)
 
@@ -116,7 +118,7 @@ def test_recalibration_never_adds_noise(epsilon, delta):
     def noise(e, d):
         return GaussianSmoothing(e, d, 5).alpha if e <= 5 else math.inf
 
-    e, d = private.recalibrated_guarantee(epsilon, delta, noise)
+    e, d = privacy.recalibrated_guarantee(epsilon, delta, noise)
     assert noise(e, d) <= noise(epsilon, delta)
     assert e >= epsilon
     assert 0 < d <= delta
@@ -126,7 +128,7 @@ def test_recalibration_leaves_a_small_delta_alone():
     def noise(e, d):
         return GaussianSmoothing(e, d, 40).alpha
 
-    e, d = private.recalibrated_guarantee(1.0, 1e-6, noise)
+    e, d = privacy.recalibrated_guarantee(1.0, 1e-6, noise)
     assert e == pytest.approx(1.0, rel=1e-4)
     assert noise(1.0, 1e-6) / noise(e, d) < 1 + 1e-4
 
@@ -135,7 +137,7 @@ def test_recalibration_leaves_a_small_delta_alone():
 
 
 def test_quadrature_reproduces_binomial_means():
-    nodes, weights = rule._quadrature()
+    nodes, weights = planning._quadrature()
     assert weights.sum() == pytest.approx(1)
     for k, p in [(5, 0.3), (64, 0.05), (1_000, 0.5), (10_000, 0.01)]:
         v = stats.binom.ppf(nodes, k, p)
@@ -147,11 +149,15 @@ def test_quadrature_reproduces_binomial_means():
 
 def test_the_plan_of_plain_dp_lsw_is_its_noise_when_all_states_are_visited():
     error = private.planned_error(
-        500, ONES, TABULAR, ONES, subsamples=1, size=500, epsilon=1.0, delta=1e-5, f_max=2.0
+        private.Problem(500, ONES, private.LSW(TABULAR, ONES, f_max=2.0)),
+        1,
+        500,
+        epsilon=1.0,
+        delta=1e-5,
     )
-    sigma = private.dp_lsw_diagnostics(
-        np.full(40, 500), TABULAR, ONES, f_max=2.0, epsilon=1.0, delta=1e-5
-    ).sigma
+    sigma = (
+        private.LSW(TABULAR, ONES, f_max=2.0).noise(np.full(40, 500), epsilon=1.0, delta=1e-5).sigma
+    )
     assert error.noise == pytest.approx(float(sigma))
     assert error.bias == 0
     assert error.sampling == pytest.approx(math.sqrt(1 / 500))  # a quarter of 2^2, over 500
@@ -161,11 +167,17 @@ def test_the_plan_of_plain_dp_lsw_is_its_noise_when_all_states_are_visited():
 def test_the_plan_of_lsl_shrinks_towards_zero():
     lam, n = 60.0, 30
     error = private.planned_error(
-        n, ONES, TABULAR, ONES, subsamples=1, size=n, epsilon=1.0, delta=0.01, f_max=1.0, ridge=lam
+        private.Problem(n, ONES, private.LSL(TABULAR, ONES, lam, f_max=1.0)),
+        1,
+        n,
+        epsilon=1.0,
+        delta=0.01,
     )
-    sigma = private.dp_lsl_diagnostics(
-        np.full(40, n), n, TABULAR, ONES, lam, f_max=1.0, epsilon=1.0, delta=0.01
-    ).sigma
+    sigma = (
+        private.LSL(TABULAR, ONES, lam, f_max=1.0)
+        .noise(np.full(40, n), n, epsilon=1.0, delta=0.01)
+        .sigma
+    )
     kept = 1 / (1 + lam / (2 * n))
     assert error.noise == pytest.approx(float(sigma))
     assert error.bias == pytest.approx(1 - kept)
@@ -175,20 +187,19 @@ def test_the_plan_of_lsl_shrinks_towards_zero():
 def test_the_bias_of_missed_states_is_exact_in_the_plan():
     _, p, values, _ = chain_plan()
     error = private.planned_error(
-        1_000,
-        p,
-        TABULAR,
-        ONES,
-        subsamples=10,
-        size=7,
+        private.Problem(1_000, p, LSW, values=values),
+        10,
+        7,
         epsilon=1.0,
         delta=1e-5,
-        f_max=1.0,
-        values=values,
     )
     assert error.bias == pytest.approx(math.sqrt(np.mean((values * (1 - p) ** 7) ** 2)))
     worst = private.planned_error(
-        1_000, p, TABULAR, ONES, subsamples=10, size=7, epsilon=1.0, delta=1e-5, f_max=1.0
+        private.Problem(1_000, p, LSW),
+        10,
+        7,
+        epsilon=1.0,
+        delta=1e-5,
     )
     assert worst.bias == pytest.approx(math.sqrt(np.mean((1 - p) ** 14)))
 
@@ -208,33 +219,31 @@ SIMULATED = [
 def test_the_plan_predicts_the_error_of_the_release(case):
     start, n, m, k, eps, delta, accounting, slope, phi = case
     chain, p, values, variance = chain_plan(start)
-    ridge = None if slope is None else slope * k
+    if slope is None:
+        estimator = private.LSW(phi, ONES, f_max=1.0)
+    else:
+        estimator = private.LSL(phi, ONES, slope * k, f_max=1.0)
     rng = np.random.default_rng(9)
     errors = []
     for _ in range(12):
         data = chain_first_visit_returns(chain, n, rng)
         theta = private.subsample_and_average(
             data,
-            phi,
-            ONES,
-            subsamples=m,
-            size=k,
-            f_max=1.0,
+            estimator,
+            private.Draws(m, k, accounting=accounting),
             epsilon=eps,
             delta=delta,
-            ridge=ridge,
-            accounting=accounting,
             rng=rng,
             n_releases=10,
         ).theta
         errors.append(((theta @ phi.T - values) ** 2).mean())
     base = private.base_promise(eps, delta, n, m, k, accounting=accounting)
     known = {"values": values, "variance": variance}
-    setting = {"subsamples": m, "size": k, "epsilon": base.epsilon, "delta": base.delta}
-    plan = private.planned_error(n, p, phi, ONES, f_max=1.0, ridge=ridge, **setting, **known)
+    base = {"epsilon": base.epsilon, "delta": base.delta}
+    plan = private.planned_error(private.Problem(n, p, estimator, **known), m, k, **base)
     assert math.sqrt(np.mean(errors)) == pytest.approx(plan.score, rel=0.06)
     # without knowledge of the values the plan is cautious
-    cautious = private.planned_error(n, p, phi, ONES, f_max=1.0, ridge=ridge, **setting)
+    cautious = private.planned_error(private.Problem(n, p, estimator), m, k, **base)
     assert cautious.score > plan.score * 0.995
 
 
@@ -248,28 +257,19 @@ def test_sampling_and_bias_without_noise():
         means.append(
             private.subsample_and_average_diagnostics(
                 data,
-                TABULAR,
-                ONES,
-                subsamples=m,
-                size=k,
-                f_max=1.0,
+                LSW,
+                private.Draws(m, k),
                 epsilon=1.0,
                 delta=1e-3,
                 rng=rng,
             ).mean
         )
     plan = private.planned_error(
-        n,
-        p,
-        TABULAR,
-        ONES,
-        subsamples=m,
-        size=k,
+        private.Problem(n, p, LSW, values=values, variance=variance),
+        m,
+        k,
         epsilon=1.0,
         delta=1e-3,
-        f_max=1.0,
-        values=values,
-        variance=variance,
     )
     spread = math.sqrt(np.var(means, axis=0, ddof=1).mean())
     assert 0.8 * plan.sampling < spread < 1.05 * plan.sampling  # an upper bound
@@ -279,15 +279,15 @@ def test_sampling_and_bias_without_noise():
 
 # -- the choice ---------------------------------------------------------------------------
 
-PUBLIC = {"f_max": 1.0, "epsilon": 1.0, "delta": 1e-5}
+PROMISE = private.Promise(1.0, 1e-5)
 
 
 def test_the_choice_is_the_least_candidate_and_plain_is_one():
     for n in (300, 3_000, 30_000):
         for start in ("first", "uniform"):
             p = Chain(start=start).visit_probabilities()
-            found = private.subsampling_candidates(n, p, TABULAR, ONES, **PUBLIC)
-            best = private.choose_subsampling(n, p, TABULAR, ONES, **PUBLIC)
+            found = private.subsampling_candidates(private.Problem(n, p, LSW), PROMISE)
+            best = private.choose_subsampling(private.Problem(n, p, LSW), PROMISE)
             assert found[0].plain
             assert sum(c.plain for c in found) == 1
             assert best == min(found, key=lambda c: c.score)
@@ -298,17 +298,9 @@ def test_the_choice_is_the_least_candidate_and_plain_is_one():
 def test_every_candidate_keeps_the_promise_and_uses_each_trajectory_once(accounting, delta):
     n, p = 2_000, Chain().visit_probabilities()
     found = private.subsampling_candidates(
-        n,
-        p,
-        TABULAR,
-        ONES,
-        f_max=1.0,
-        epsilon=0.5,
-        delta=delta,
-        accounting=accounting,
-        subsamples=[2, 64, 1_900, 4096],
-        sizes=[1, 32, 1_000],
-        allow_large_delta=True,
+        private.Problem(n, p, LSW),
+        private.Promise(0.5, delta, accounting=accounting, allow_large_delta=True),
+        private.Budget(subsamples=[2, 64, 1_900, 4096], sizes=[1, 32, 1_000]),
     )
     assert len(found) > 2
     for c in found[1:]:
@@ -322,17 +314,9 @@ def test_every_candidate_keeps_the_promise_and_uses_each_trajectory_once(account
 def test_the_corner_of_few_trajectories_is_not_a_candidate():
     """With delta = 0.1 two sub-samples of 2 % would pass; they publish someone almost surely."""
     found = private.subsampling_candidates(
-        1_000,
-        ONES,
-        TABULAR,
-        ONES,
-        f_max=1.0,
-        epsilon=0.1,
-        delta=0.1,
-        accounting="optimal",
-        subsamples=[1, 2, 4],
-        sizes=[1, 20],
-        allow_large_delta=True,
+        private.Problem(1_000, ONES, LSW),
+        private.Promise(0.1, 0.1, accounting="optimal", allow_large_delta=True),
+        private.Budget(subsamples=[1, 2, 4], sizes=[1, 20]),
     )
     assert [c.plain for c in found] == [True]
 
@@ -341,7 +325,7 @@ def test_where_plain_is_useful_plain_is_chosen():
     """And where its noise is on the plateau, sub-sampling is."""
 
     def choose(n):
-        return private.choose_subsampling(n, ONES, TABULAR, ONES, **PUBLIC)
+        return private.choose_subsampling(private.Problem(n, ONES, LSW), PROMISE)
 
     assert not choose(500).plain
     assert choose(500).score < choose(500).planned.noise * 1.01 < 50
@@ -351,15 +335,27 @@ def test_where_plain_is_useful_plain_is_chosen():
 
 
 def test_the_best_setting_with_subsamples_where_plain_is_better():
-    n, sizes = 20_000, {"subsamples": [1024, 4096], "sizes": [16, 64]}
-    assert private.choose_subsampling(n, ONES, TABULAR, ONES, **sizes, **PUBLIC).plain
-    found = private.subsampling_candidates(n, ONES, TABULAR, ONES, **sizes, **PUBLIC)
-    best = private.choose_subsampling(n, ONES, TABULAR, ONES, with_plain=False, **sizes, **PUBLIC)
+    n, sizes = 20_000, private.Budget(subsamples=[1024, 4096], sizes=[16, 64])
+    assert private.choose_subsampling(private.Problem(n, ONES, LSW), PROMISE, sizes).plain
+    found = private.subsampling_candidates(private.Problem(n, ONES, LSW), PROMISE, sizes)
+    best = private.choose_subsampling(
+        private.Problem(n, ONES, LSW),
+        PROMISE,
+        sizes,
+        with_plain=False,
+    )
     assert best == min((c for c in found if not c.plain), key=lambda c: c.score)
     # a ridge between the points of the grid does better
-    found = private.subsampling_candidates(n, ONES, TABULAR, ONES, ridge="tuned", **sizes, **PUBLIC)
+    found = private.subsampling_candidates(
+        private.Problem(n, ONES, private.LSL(TABULAR, ONES, "tuned", f_max=1.0)),
+        PROMISE,
+        sizes,
+    )
     best = private.choose_subsampling(
-        n, ONES, TABULAR, ONES, ridge="tuned", with_plain=False, **sizes, **PUBLIC
+        private.Problem(n, ONES, private.LSL(TABULAR, ONES, "tuned", f_max=1.0)),
+        PROMISE,
+        sizes,
+        with_plain=False,
     )
     assert not best.plain
     assert best.score < min(c.score for c in found if not c.plain)
@@ -368,18 +364,18 @@ def test_the_best_setting_with_subsamples_where_plain_is_better():
 def test_a_tuned_ridge_is_no_worse_than_any_fixed_one():
     p = Chain().visit_probabilities()
     tuned = private.choose_subsampling(
-        5_000, p, TABULAR, ONES, ridge="tuned", most_subsamples=64, **PUBLIC
+        private.Problem(5_000, p, private.LSL(TABULAR, ONES, "tuned", f_max=1.0)),
+        PROMISE,
+        private.Budget(most_subsamples=64),
     )
     assert tuned.ridge > 0
     for ratio in (0.01, 0.1, 0.3, 1.0, 10.0):
         fixed = private.choose_subsampling(
-            5_000,
-            p,
-            TABULAR,
-            ONES,
-            ridge=lambda k, r=ratio: max(r * k, 1.01),
-            most_subsamples=64,
-            **PUBLIC,
+            private.Problem(
+                5_000, p, private.LSL(TABULAR, ONES, lambda k, r=ratio: max(r * k, 1.01), f_max=1.0)
+            ),
+            PROMISE,
+            private.Budget(most_subsamples=64),
         )
         assert tuned.score <= fixed.score * (1 + 1e-3)
 
@@ -387,27 +383,36 @@ def test_a_tuned_ridge_is_no_worse_than_any_fixed_one():
 def test_the_budget_of_draws_leaves_out_what_exceeds_it():
     sizes = {"subsamples": [4, 64], "sizes": [16, 100]}
     found = private.subsampling_candidates(
-        500, ONES, TABULAR, ONES, most_draws=1_600, **sizes, **PUBLIC
+        private.Problem(500, ONES, LSW),
+        PROMISE,
+        private.Budget(most_draws=1_600, **sizes),
     )
     assert {(c.subsamples, c.size) for c in found[1:]} == {(64, 16)}
     with pytest.raises(private.NoCandidateError):
         private.choose_subsampling(
-            500, ONES, TABULAR, ONES, most_draws=500, with_plain=False, **sizes, **PUBLIC
+            private.Problem(500, ONES, LSW),
+            PROMISE,
+            private.Budget(most_draws=500, **sizes),
+            with_plain=False,
         )
 
 
 def test_a_schedule_of_the_ridge_reaches_every_candidate():
     found = private.subsampling_candidates(
-        1_000, ONES, TABULAR, ONES, ridge=lambda k: 2 * k**0.5, most_subsamples=16, **PUBLIC
+        private.Problem(1_000, ONES, private.LSL(TABULAR, ONES, lambda k: 2 * k**0.5, f_max=1.0)),
+        PROMISE,
+        private.Budget(most_subsamples=16),
     )
     assert all(c.ridge == pytest.approx(2 * c.size**0.5) for c in found)
 
 
 def test_the_recalibrated_plain_mechanism_is_a_candidate_on_request():
-    arguments = {"f_max": 1.0, "epsilon": 0.1, "delta": 0.1, "allow_large_delta": True}
-    plain = private.subsampling_candidates(10_000, ONES, TABULAR, ONES, **arguments)[0]
+    problem = private.Problem(10_000, ONES, LSW)
+    arguments = {"epsilon": 0.1, "delta": 0.1, "allow_large_delta": True}
+    plain = private.subsampling_candidates(problem, private.Promise(**arguments))[0]
     better = private.subsampling_candidates(
-        10_000, ONES, TABULAR, ONES, recalibrate=True, **arguments
+        problem,
+        private.Promise(recalibrate=True, **arguments),
     )[0]
     assert better.plain
     assert better.score < plain.score / 100
@@ -418,20 +423,19 @@ def test_importance_weights_pick_the_states_that_count():
     p = Chain().visit_probabilities()
     last = np.eye(40)[-1]
     choice = private.planned_error(
-        1_000,
-        p,
-        TABULAR,
-        ONES,
-        subsamples=64,
-        size=16,
+        private.Problem(1_000, p, LSW, importance=last),
+        64,
+        16,
         epsilon=1.0,
         delta=1e-6,
-        f_max=1.0,
-        importance=last,
     )
     assert choice.bias == 0  # the last state is always visited
     everywhere = private.planned_error(
-        1_000, p, TABULAR, ONES, subsamples=64, size=16, epsilon=1.0, delta=1e-6, f_max=1.0
+        private.Problem(1_000, p, LSW),
+        64,
+        16,
+        epsilon=1.0,
+        delta=1e-6,
     )
     assert everywhere.bias > 0.1
     assert everywhere.noise == pytest.approx(choice.noise)
@@ -443,19 +447,17 @@ def test_importance_weights_pick_the_states_that_count():
 def test_a_partition_has_the_noise_that_the_mechanism_adds():
     chain, p, _, _ = chain_plan()
     data = chain_first_visit_returns(chain, 900, np.random.default_rng(2))
-    for ridge in (None, "tuned"):
-        choice = private.choose_partition(900, p, TABULAR, ONES, ridge=ridge, **PUBLIC)
+    for estimator in (LSW, private.LSL(TABULAR, ONES, "tuned", f_max=1.0)):
+        problem = private.Problem(900, p, estimator)
+        choice = private.choose_partition(problem, epsilon=1.0, delta=1e-5)
+        if choice.ridge is not None:
+            estimator = private.LSL(TABULAR, ONES, choice.ridge, f_max=1.0)
         inside = private.average_then_perturb_diagnostics(
             data,
-            TABULAR,
-            ONES,
-            subsamples=choice.subsamples,
-            size=choice.size,
-            f_max=1.0,
+            estimator,
+            private.Blocks(choice.subsamples, choice.size),
             epsilon=1.0,
             delta=1e-5,
-            ridge=choice.ridge,
-            design="partition",
             rng=np.random.default_rng(3),
         )
         assert choice.sigma == pytest.approx(inside.noise)
@@ -466,21 +468,19 @@ def test_a_partition_predicts_its_error():
     chain, p, values, variance = chain_plan()
     rng = np.random.default_rng(6)
     choice = private.choose_partition(
-        2_000, p, TABULAR, ONES, values=values, variance=variance, **PUBLIC
+        private.Problem(2_000, p, LSW, values=values, variance=variance),
+        epsilon=1.0,
+        delta=1e-5,
     )
     errors = []
     for _ in range(60):
         data = chain_first_visit_returns(chain, 2_000, rng)
         theta = private.average_then_perturb(
             data,
-            TABULAR,
-            ONES,
-            subsamples=choice.subsamples,
-            size=choice.size,
-            f_max=1.0,
+            LSW,
+            private.Blocks(choice.subsamples, choice.size),
             epsilon=1.0,
             delta=1e-5,
-            design="partition",
             rng=rng,
         ).theta
         errors.append(((theta - values) ** 2).mean())
@@ -491,35 +491,49 @@ def test_blocks_beat_random_subsamples_in_the_plan():
     for start in ("first", "uniform"):
         p = Chain(start=start).visit_probabilities()
         for n in (1_000, 10_000):
-            blocks = private.choose_partition(n, p, TABULAR, ONES, **PUBLIC)
-            random = private.choose_subsampling(n, p, TABULAR, ONES, **PUBLIC)
+            problem = private.Problem(n, p, LSW)
+            blocks = private.choose_partition(problem, epsilon=1.0, delta=1e-5)
+            random = private.choose_subsampling(private.Problem(n, p, LSW), PROMISE)
             assert blocks.score < random.score
 
 
 # -- bad input ----------------------------------------------------------------------------
 
 
-def choose(**change):
-    given = {"n": 100, "visit_probabilities": [1.0, 0.5], "features": tabular(2), "weights": [1, 1]}
-    return private.choose_subsampling(**{**given, **PUBLIC, **change})
+def problem(features=None, weights=(1, 1), ridge=None, f_max=1.0, **change):
+    phi = tabular(2) if features is None else features
+    if ridge is None:
+        estimator = private.LSW(phi, weights, f_max=f_max)
+    else:
+        estimator = private.LSL(phi, weights, ridge, f_max=f_max)
+    given = {"n": 100, "visit_probabilities": [1.0, 0.5], "estimator": estimator}
+    return private.Problem(**{**given, **change})
 
 
-def plan(**change):
-    given = {"n": 100, "visit_probabilities": [1.0, 0.5], "features": tabular(2), "weights": [1, 1]}
-    setting = {"subsamples": 4, "size": 10, **PUBLIC}
-    return private.planned_error(**{**given, **setting, **change})
+def choose(given=None, with_plain=True, **budget):
+    return private.choose_subsampling(
+        given or problem(), PROMISE, private.Budget(**budget), with_plain=with_plain
+    )
+
+
+def promise(epsilon=1.0, delta=1e-5, **change):
+    return private.choose_subsampling(problem(), private.Promise(epsilon, delta, **change))
+
+
+def plan(subsamples=4, size=10, **change):
+    return private.planned_error(problem(**change), subsamples, size, epsilon=1.0, delta=1e-5)
 
 
 BAD = {
-    "probability above one": (lambda: choose(visit_probabilities=[1.5, 1]), "visit_prob"),
-    "no states": (lambda: choose(visit_probabilities=[]), "visit_prob"),
-    "delta above 1/n": (lambda: choose(delta=0.1), "exceeds 1/n"),
-    "epsilon above five": (lambda: choose(epsilon=5.5), "epsilon"),
-    "accounting unknown": (lambda: choose(accounting="best"), "accounting"),
-    "slack with optimal": (lambda: choose(accounting="optimal", slack=1e-6), "slack"),
-    "slack above delta": (lambda: choose(slack=1e-4), "slack"),
-    "ridge a number": (lambda: choose(ridge=3.0), "ridge"),
-    "ridge not positive": (lambda: choose(ridge=lambda k: 0.0), "ridge"),
+    "probability above one": (lambda: choose(problem(visit_probabilities=[1.5, 1])), "visit_prob"),
+    "no states": (lambda: choose(problem(visit_probabilities=[])), "visit_prob"),
+    "delta above 1/n": (lambda: promise(delta=0.1), "exceeds 1/n"),
+    "epsilon above five": (lambda: promise(epsilon=5.5), "epsilon"),
+    "accounting unknown": (lambda: promise(accounting="best"), "accounting"),
+    "slack with optimal": (lambda: promise(accounting="optimal", slack=1e-6), "slack"),
+    "slack above delta": (lambda: promise(slack=1e-4), "slack"),
+    "ridge unknown": (lambda: choose(problem(ridge="best")), "ridge"),
+    "ridge not positive": (lambda: choose(problem(ridge=lambda k: 0.0)), "ridge"),
     "budget zero": (lambda: choose(most_subsamples=0), "most_subsamples"),
     "draws zero": (lambda: choose(most_draws=0), "most_draws"),
     "over the budget": (lambda: choose(subsamples=[8192]), "most_subsamples"),
@@ -534,15 +548,18 @@ BAD = {
     "no range": (lambda: plan(f_max=0.0), "f_max"),
     "no blocks": (
         lambda: private.choose_partition(
-            10, [1.0], tabular(1), [1.0], f_max=1, epsilon=1, delta=0.1, sizes=[]
+            private.Problem(10, [1.0], private.LSW(tabular(1), [1.0], f_max=1)),
+            epsilon=1,
+            delta=0.1,
+            sizes=[],
         ),
         "sizes",
     ),
     "advice unknown": (lambda: private.choose_printed(10, 1.0, advice="best"), "advice"),
     "objective at zero": (lambda: private.equation_4_31(10, 0, 1, 1.0), "subsamples"),
-    "delta beyond the promise": (lambda: private.equivalent_epsilon(1.0, 0.1, 0.2), "base_delta"),
+    "delta beyond the promise": (lambda: privacy.equivalent_epsilon(1.0, 0.1, 0.2), "base_delta"),
     "no guarantee is proved": (
-        lambda: private.recalibrated_guarantee(1.0, 0.1, lambda e, d: math.inf),
+        lambda: privacy.recalibrated_guarantee(1.0, 0.1, lambda e, d: math.inf),
         "infinite",
     ),
 }

@@ -44,10 +44,10 @@ from dprl.private_evaluation import (
     return_spread,
 )
 from dprl.private_evaluation.common import public_range
-from dprl.private_evaluation.global_sensitivity import (
+from dprl.private_evaluation.dp_lsl import (
     lsl_global_sensitivity as lsl_global_sensitivity,  # the exact value beside its bounds
 )
-from dprl.private_evaluation.global_sensitivity import shared_values
+from dprl.private_evaluation.dp_lsl import shared_values
 from dprl.trajectories import FirstVisitReturns
 
 

@@ -76,6 +76,7 @@ from dprl.privacy.populations import (
     subsample_and_average_terms,
     subsample_and_average_utility,
 )
+from dprl.privacy.recalibration import equivalent_epsilon, recalibrated_guarantee
 from dprl.privacy.smooth_sensitivity import (
     GaussianSmoothing,
     smooth_upper_bound,
@@ -126,6 +127,7 @@ __all__ = [
     "counting_query",
     "counting_sensitivity",
     "epsilon_lower_bound",
+    "equivalent_epsilon",
     "fit_frequencies",
     "fit_projection",
     "gaussian_delta",
@@ -158,6 +160,7 @@ __all__ = [
     "noisy_gradient_sigma_lower",
     "optimal_composition_delta",
     "optimal_composition_epsilon",
+    "recalibrated_guarantee",
     "run_trials",
     "smooth_upper_bound",
     "smoothing_constants",

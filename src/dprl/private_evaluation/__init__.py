@@ -2,70 +2,81 @@
 
 from dprl.private_evaluation.average_then_perturb import (
     AverageDiagnostics,
+    Blocks,
     average_then_perturb,
     average_then_perturb_diagnostics,
 )
 from dprl.private_evaluation.common import (
     NEIGHBOURS,
+    Noise,
     PrivateEstimate,
     return_spread,
 )
 from dprl.private_evaluation.dp_lsl import (
-    LSLDiagnostics,
+    LSL,
     dp_lsl,
-    dp_lsl_diagnostics,
     lsl_coefficient,
+    lsl_global_sensitivity,
     lsl_local_bound,
+    lsl_sensitivity_bound,
     lsl_smooth_bound,
     lsl_step_factor,
 )
 from dprl.private_evaluation.dp_lsw import (
-    LSWDiagnostics,
+    LSW,
     dp_lsw,
-    dp_lsw_diagnostics,
+    lsw_global_sensitivity,
     lsw_local_bound,
     lsw_smooth_bound,
 )
-from dprl.private_evaluation.global_sensitivity import (
-    lsl_global_sensitivity,
-    lsl_sensitivity_bound,
-    lsw_global_sensitivity,
+from dprl.private_evaluation.planning import (
+    PlannedError,
+    Problem,
+    planned_error,
 )
 from dprl.private_evaluation.subsample_and_average import (
     CountedSubsamples,
+    Draws,
     SubsampleDiagnostics,
     base_promise,
     subsample_and_average,
     subsample_and_average_diagnostics,
 )
-from dprl.private_evaluation.subsamples import draw_subsamples, subsample_statistics
+from dprl.private_evaluation.subsamples import (
+    draw_subsamples,
+    subsample_statistics,
+)
 from dprl.private_evaluation.subsampling_rule import (
+    Budget,
     NoCandidateError,
     PartitionChoice,
-    PlannedError,
     PrintedChoice,
+    Promise,
     SubsamplingChoice,
     choose_partition,
     choose_printed,
     choose_subsampling,
     equation_4_31,
-    equivalent_epsilon,
-    planned_error,
-    recalibrated_guarantee,
     subsampling_candidates,
 )
 
 __all__ = [
+    "LSL",
+    "LSW",
     "NEIGHBOURS",
     "AverageDiagnostics",
+    "Blocks",
+    "Budget",
     "CountedSubsamples",
-    "LSLDiagnostics",
-    "LSWDiagnostics",
+    "Draws",
     "NoCandidateError",
+    "Noise",
     "PartitionChoice",
     "PlannedError",
     "PrintedChoice",
     "PrivateEstimate",
+    "Problem",
+    "Promise",
     "SubsampleDiagnostics",
     "SubsamplingChoice",
     "average_then_perturb",
@@ -75,12 +86,9 @@ __all__ = [
     "choose_printed",
     "choose_subsampling",
     "dp_lsl",
-    "dp_lsl_diagnostics",
     "dp_lsw",
-    "dp_lsw_diagnostics",
     "draw_subsamples",
     "equation_4_31",
-    "equivalent_epsilon",
     "lsl_coefficient",
     "lsl_global_sensitivity",
     "lsl_local_bound",
@@ -91,7 +99,6 @@ __all__ = [
     "lsw_local_bound",
     "lsw_smooth_bound",
     "planned_error",
-    "recalibrated_guarantee",
     "return_spread",
     "subsample_and_average",
     "subsample_and_average_diagnostics",

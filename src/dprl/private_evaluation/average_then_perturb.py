@@ -8,7 +8,7 @@ theta_i is LSW or LSL on X_{I_i}, without noise. Release
 
 **Promise.** For given index sets let b be the largest number of them that contain one
 index. Replacing that trajectory changes at most b of the m estimates, each by at most the
-global sensitivity G of LSW or LSL (:mod:`dprl.private_evaluation.global_sensitivity`), so
+global sensitivity G of LSW or LSL (their ``global_sensitivity``), so
 
     || (1/m) sum_i theta_i - (1/m) sum_i theta'_i ||_2 <= (b/m) G.                      (2)
 
@@ -27,20 +27,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
+from dprl.features import feature_matrix
 from dprl.privacy import Guarantee, analytic_gaussian_sigma
-from dprl.private_evaluation.common import NEIGHBOURS, PrivateEstimate
-from dprl.private_evaluation.subsample_and_average import BaseMechanism
+from dprl.private_evaluation.common import NEIGHBOURS, LeastSquares, PrivateEstimate
+from dprl.private_evaluation.subsample_and_average import Draws
 from dprl.private_evaluation.subsamples import Block, SubsampleTable, checked_sizes, draw_blocks
 from dprl.trajectories import FirstVisitReturns
 
-Design = Literal["random", "partition"]
+
+@dataclass(frozen=True)
+class Blocks:
+    """Disjoint blocks of a random permutation of the trajectories.
+
+    Attributes
+    ----------
+    subsamples, size : int
+        Number of blocks m and trajectories in each, k; m k <= n.
+    """
+
+    subsamples: int
+    size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,19 +78,12 @@ class AverageDiagnostics:
 
 def average_then_perturb_diagnostics(
     data: FirstVisitReturns,
-    features: ArrayLike,
-    weights: ArrayLike,
+    estimator: LeastSquares,
+    design: Draws | Blocks,
     *,
-    subsamples: int,
-    size: int,
-    f_max: float,
     epsilon: float,
     delta: float,
     rng: np.random.Generator,
-    ridge: float | None = None,
-    design: Design = "random",
-    f_min: float = 0.0,
-    allow_rank_deficient: bool = False,
 ) -> AverageDiagnostics:
     """The average without noise, and the noise of it, for fresh index sets. *Not private.*
 
@@ -89,52 +93,47 @@ def average_then_perturb_diagnostics(
     Examples
     --------
     >>> from dprl.features import tabular
+    >>> from dprl.private_evaluation import LSW
     >>> data = FirstVisitReturns(np.full((50, 4), 0.5), np.ones((50, 4), dtype=bool))
     >>> inside = average_then_perturb_diagnostics(
-    ...     data, tabular(4), [1] * 4, subsamples=10, size=5, f_max=1, design="partition",
+    ...     data, LSW(tabular(4), [1] * 4, f_max=1), Blocks(10, 5),
     ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
     ... )
     >>> inside.inclusions, inside.sensitivity
     (1, 0.2)
     """
     check.instance("data", data, FirstVisitReturns)
-    n, m, k = checked_sizes(len(data), subsamples, size)
+    check.instance("estimator", estimator, LeastSquares)
+    if not isinstance(design, (Draws, Blocks)):
+        raise TypeError(f"design must be Draws or Blocks, got {type(design).__name__}")
+    n, m, k = checked_sizes(len(data), design.subsamples, design.size)
     check.generator(rng)
-    mechanism = BaseMechanism(
-        data.returns.shape[1],
-        k,
-        features,
-        weights,
-        ridge,
-        f_min,
-        f_max,
-        allow_rank_deficient=allow_rank_deficient,
-    )
     eps, tail = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
-    table = SubsampleTable(data, mechanism.low, mechanism.high, k)
-    total = np.zeros(mechanism.phi.shape[1])
+    table = SubsampleTable(data, estimator.f_min, estimator.f_max, k)
+    total = np.zeros(feature_matrix(estimator.features, table.n_states).shape[1])
     included = np.zeros(n, dtype=np.int64)
-    for block in _designed(n, m, k, design, rng):
+    for block in _index_sets(n, m, k, design, rng):
         if block.dtype == bool:
             included += block.sum(axis=0)
         else:
             included += np.bincount(block.ravel(), minlength=n)
         for part in table.statistics(block):
-            total += mechanism.estimates(part).sum(axis=0)
+            total += estimator.thetas(part).sum(axis=0)
     most = int(included.max())
-    sensitivity, noise = noise_of_average(mechanism, m, most, eps, tail)
+    step = estimator.global_sensitivity(k)
+    sensitivity, noise = noise_of_average(step, m, most, eps, tail)
     return AverageDiagnostics(total / m, most, sensitivity, noise)
 
 
 def noise_of_average(
-    mechanism: BaseMechanism, subsamples: int, inclusions: int, epsilon: float, delta: float
+    sensitivity: float, subsamples: int, inclusions: int, epsilon: float, delta: float
 ) -> tuple[float, float]:
     """Sensitivity (2) of the average of m estimates, and its noise; from public numbers.
 
     Parameters
     ----------
-    mechanism : BaseMechanism
-        Its global sensitivity is G.
+    sensitivity : float
+        G of one estimate.
     subsamples, inclusions : int
         m, and b: the most sub-samples that hold one trajectory.
     epsilon, delta : float
@@ -145,8 +144,8 @@ def noise_of_average(
     (float, float)
         (b/m) G, and the standard deviation of each parameter's noise.
     """
-    sensitivity = inclusions / subsamples * mechanism.sensitivity()  # (2)
-    return sensitivity, sensitivity * _unit_noise(epsilon, delta)
+    of_average = inclusions / subsamples * sensitivity  # (2)
+    return of_average, of_average * _unit_noise(epsilon, delta)
 
 
 @lru_cache(maxsize=1024)
@@ -154,33 +153,24 @@ def _unit_noise(epsilon: float, delta: float) -> float:
     return analytic_gaussian_sigma(1.0, epsilon, delta)
 
 
-def _designed(n: int, m: int, k: int, design: Design, rng: np.random.Generator) -> Iterator[Block]:
-    if design == "random":
+def _index_sets(
+    n: int, m: int, k: int, design: Draws | Blocks, rng: np.random.Generator
+) -> Iterator[Block]:
+    if isinstance(design, Draws):
         return draw_blocks(n, m, k, rng)
-    if design != "partition":
-        raise ValueError(f"design must be 'random' or 'partition', got {design!r}")
     if m * k > n:
-        raise ValueError(
-            f"a partition has at most floor(n / k) = {n // k} sub-samples of {k}, got {m}"
-        )
+        raise ValueError(f"at most floor(n / k) = {n // k} blocks of {k} are disjoint, got {m}")
     return iter([rng.permutation(n)[: m * k].reshape(m, k).astype(np.int32)])
 
 
 def average_then_perturb(
     data: FirstVisitReturns,
-    features: ArrayLike,
-    weights: ArrayLike,
+    estimator: LeastSquares,
+    design: Draws | Blocks,
     *,
-    subsamples: int,
-    size: int,
-    f_max: float,
     epsilon: float,
     delta: float,
     rng: np.random.Generator,
-    ridge: float | None = None,
-    design: Design = "random",
-    f_min: float = 0.0,
-    allow_rank_deficient: bool = False,
 ) -> PrivateEstimate:
     """LSW or LSL on sub-samples without noise, their mean, and one Gaussian release of it.
 
@@ -191,24 +181,15 @@ def average_then_perturb(
     ----------
     data : FirstVisitReturns
         n trajectories; single returns, clipped here.
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        w >= 0 of LSW, or rho in [0, 1] of LSL.
-    subsamples, size : int
-        m >= 1 and 1 <= k <= n; m k <= n for a partition.
-    f_max, f_min : float
-        Public range of the returns, f_max > 0, f_min < f_max.
+    estimator : LSW or LSL
+        What is computed on each sub-sample; the ridge is that of LSL on k trajectories.
+    design : Draws or Blocks
+        m independent index sets of size k, or m disjoint blocks. The release is one: the
+        accounting of Draws plays no part.
     epsilon, delta : float
         The promise; epsilon > 0, delta in (0, 1).
     rng : numpy.random.Generator
         For study only: floating-point noise is not safe for a release.
-    ridge : float, optional
-        None: LSW. Else lambda of LSL on k trajectories, > 0.
-    design : {"random", "partition"}
-        m independent index sets, or m disjoint blocks of a random permutation.
-    allow_rank_deficient : bool
-        LSW only, as in :func:`~dprl.evaluation.lsw`.
 
     Returns
     -------
@@ -220,35 +201,22 @@ def average_then_perturb(
     TypeError
         If data are averages, or an argument has the wrong type.
     ValueError
-        If an argument is outside its range, or a partition does not fit.
+        If an argument is outside its range, or the blocks do not fit.
 
     Examples
     --------
     >>> from dprl.features import tabular
+    >>> from dprl.private_evaluation import LSW
     >>> data = FirstVisitReturns(np.full((50, 2), 0.5), np.ones((50, 2), dtype=bool))
     >>> release = average_then_perturb(
-    ...     data, tabular(2), [1, 1], subsamples=10, size=5, f_max=1, design="partition",
+    ...     data, LSW(tabular(2), [1, 1], f_max=1), Blocks(10, 5),
     ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
     ... )
     >>> print(release.guarantee)
     (1, 0.01)-differentially private; neighbours: replace one trajectory
     """
     inside = average_then_perturb_diagnostics(
-        data,
-        features,
-        weights,
-        subsamples=subsamples,
-        size=size,
-        f_max=f_max,
-        epsilon=epsilon,
-        delta=delta,
-        rng=rng,
-        ridge=ridge,
-        design=design,
-        f_min=f_min,
-        allow_rank_deficient=allow_rank_deficient,
+        data, estimator, design, epsilon=epsilon, delta=delta, rng=rng
     )
-    noise = inside.noise * rng.standard_normal(inside.mean.shape)
-    return PrivateEstimate(
-        check.representable(inside.mean + noise), Guarantee(epsilon, delta, NEIGHBOURS)
-    )
+    noisy = inside.mean + inside.noise * rng.standard_normal(inside.mean.shape)
+    return PrivateEstimate(check.representable(noisy), Guarantee(epsilon, delta, NEIGHBOURS))

@@ -1,14 +1,17 @@
-"""What DP-LSW and DP-LSL share: the released object, clipping, the range of returns."""
+"""What DP-LSW and DP-LSL share: the release, its noise, clipping, the range of returns."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.privacy import Guarantee
+from dprl.features import feature_matrix
+from dprl.privacy import GaussianSmoothing, Guarantee
 from dprl.privacy.guarantee import REPLACE_ONE_TRAJECTORY
 from dprl.trajectories import FirstVisitReturns, VisitStatistics, value_range
 
@@ -17,6 +20,8 @@ NEIGHBOURS = REPLACE_ONE_TRAJECTORY
 
 #: Largest size of f_min and f_max.
 LARGEST_RETURN = 1e100
+
+CELLS = 2**21  # numbers in one working array
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +38,118 @@ class PrivateEstimate:
 
     theta: FloatArray
     guarantee: Guarantee
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """How DP-LSW or DP-LSL chose its noise. *Not private* if the counts come from data.
+
+    Attributes
+    ----------
+    alpha, beta : float
+        Constants of Lemma 3.1; public.
+    norm : float
+        ||(Gamma^{1/2} Phi)^+|| of DP-LSW, ||Phi|| of DP-LSL; public.
+    psi, distance, sigma : ndarray, shape (...)
+        psi(v), the k that attains it, and the noise of each parameter: functions of the data.
+    """
+
+    alpha: float
+    beta: float
+    norm: float
+    psi: FloatArray
+    distance: FloatArray
+    sigma: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares(ABC):
+    """LSW or LSL on returns in a public range, and what a private release must know of it.
+
+    All of it must be chosen without looking at the data.
+
+    Attributes
+    ----------
+    features : array_like, shape (N, d)
+        Phi.
+    weights : array_like, shape (N,)
+        One public weight for each state.
+    f_max, f_min : float
+        Public range of the returns, f_max > 0, f_min < f_max; in the thesis f_min = 0 and
+        f_max = R_max / (1 - gamma).
+    """
+
+    features: FloatArray
+    weights: FloatArray
+    _: KW_ONLY
+    f_max: float
+    f_min: float = 0.0
+
+    def __post_init__(self) -> None:
+        low, high = public_range(self.f_max, self.f_min)
+        phi = feature_matrix(self.features)
+        w = check.weight_vector("weights", self.weights, phi.shape[0])
+        for name, value in (("features", phi), ("weights", w), ("f_min", low), ("f_max", high)):
+            object.__setattr__(self, name, value)
+
+    @abstractmethod
+    def theta(self, statistics: VisitStatistics) -> FloatArray:
+        """The estimate without noise; shape (..., d)."""
+
+    def thetas(self, statistics: VisitStatistics) -> FloatArray:
+        """The same for many batches in rows, in bounded memory; shape (rows, d)."""
+        return self.theta(statistics)
+
+    @abstractmethod
+    def noise(
+        self, counts: ArrayLike, n_trajectories: int, *, epsilon: float, delta: float
+    ) -> Noise:
+        """The noise of DP-LSW or DP-LSL for given visit counts. *Not private.*
+
+        It depends on the counts, which are data: it must not be published beside a release.
+        With expected counts in their place it is a planning tool.
+
+        Parameters
+        ----------
+        counts : array_like, shape (..., N)
+            Visits of each state.
+        n_trajectories : int
+            Size of the batch; LSW does without.
+        epsilon, delta : float
+            In (0, 5] and (0, 1).
+        """
+
+    @abstractmethod
+    def psi_of_masses(
+        self, masses: FloatArray, beta: float, kept: dict[str, FloatArray] | None = None
+    ) -> FloatArray:
+        """psi of batches of k trajectories, where masses (rows, k + 1) weigh each count.
+
+        phi(v, j) is (for LSL: under the root) a sum over states of a function of v_s and j alone,
+        so one matrix product gives it for all rows and all j. ``kept`` may hold that product from
+        one call with the same masses to the next.
+        """
+
+    @abstractmethod
+    def global_sensitivity(self, n_trajectories: int) -> float:
+        """Bound on how far one trajectory moves theta, whatever the data; public."""
+
+
+def released(
+    estimator: LeastSquares,
+    statistics: VisitStatistics,
+    epsilon: float,
+    delta: float,
+    rng: np.random.Generator,
+) -> PrivateEstimate:
+    """The estimate of clipped statistics plus the noise that keeps (epsilon, delta)."""
+    theta = estimator.theta(statistics)
+    noise = estimator.noise(
+        statistics.counts, statistics.n_trajectories, epsilon=epsilon, delta=delta
+    )
+    constants = GaussianSmoothing(epsilon, delta, theta.shape[-1])
+    noisy = constants.perturb(theta, noise.sigma, rng)
+    return PrivateEstimate(noisy, Guarantee(epsilon, delta, NEIGHBOURS))
 
 
 def return_spread(f_min: float, f_max: float) -> tuple[float, float]:

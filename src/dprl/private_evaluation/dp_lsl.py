@@ -26,26 +26,33 @@ A + B k its derivative vanishes where y = sqrt(A + B k) solves
     c y^2 + q ||rho||_2 y = c B / beta,                                    (4)
 
 so the maximum over integers is beside one of those points or at an end.
+
+The largest step over *all* neighbouring batches is exactly known where states share parameters
+(:func:`lsl_global_sensitivity`), bounded for other features (:func:`lsl_sensitivity_bound`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.evaluation import lsl, regression_weights
+from dprl.evaluation import lsl, regression_weights, visit_weights
 from dprl.features import feature_matrix, operator_norm
-from dprl.privacy import GaussianSmoothing, Guarantee
+from dprl.privacy import GaussianSmoothing
 from dprl.private_evaluation.common import (
-    NEIGHBOURS,
+    CELLS,
+    LeastSquares,
+    Noise,
     PrivateEstimate,
     clipped_statistics,
     integers_around,
     public_range,
+    released,
     return_spread,
 )
 from dprl.trajectories import FirstVisitReturns, VisitStatistics
@@ -216,155 +223,286 @@ def lsl_step_factor(
 
 
 @dataclass(frozen=True, eq=False)
-class LSLDiagnostics:
-    """How DP-LSL chose its noise. *Not private* if the counts come from data.
+class LSL(LeastSquares):
+    """Ridge least squares, weights rho in [0, 1], not all zero.
+
+    A ridge tuned on the data is not covered by any promise.
+
+    Attributes as :class:`~dprl.private_evaluation.common.LeastSquares`, and
 
     Attributes
     ----------
-    alpha, beta : float
-        Constants of Lemma 3.1; public.
-    operator_norm : float
-        ||Phi||; public.
-    psi, distance, sigma : ndarray, shape (...)
-        psi(v), the k that attains it, and the noise (3): functions of the data.
+    ridge : float
+        lambda > 0; the noise as printed needs lambda > ||Phi||^2 ||rho||_inf. An array of ridges
+        broadcasts against the leading axes of the noise; a function of the size of a batch, or
+        "tuned", is for planning only (:class:`~dprl.private_evaluation.Problem`).
+    improved : bool
+        Less noise for the same promise, and for any lambda > 0: lambda in place of
+        lambda - ||Phi||^2 ||rho||_inf. False is the algorithm as printed.
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> LSL(tabular(4), [1] * 4, 6.0, f_max=1).global_sensitivity(100)
+    0.5
     """
 
-    alpha: float
-    beta: float
-    operator_norm: float
-    psi: FloatArray
-    distance: FloatArray
-    sigma: FloatArray
+    ridge: Any
+    improved: bool = field(default=False, kw_only=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        regression_weights(self.weights, self.features.shape[0])
+        if isinstance(self.ridge, str) and self.ridge != "tuned":
+            raise ValueError(f"ridge must be a number, or 'tuned' in a plan, got {self.ridge!r}")
+        if callable(self.ridge) or isinstance(self.ridge, str):
+            return
+        for lam in np.ravel(self.ridge).tolist():
+            check.positive("ridge", lam)
 
-def dp_lsl_diagnostics(
-    counts: ArrayLike,
-    n_trajectories: int,
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: ArrayLike,
-    *,
-    f_max: float,
-    epsilon: float,
-    delta: float,
-    f_min: float = 0.0,
-    improved: bool = False,
-) -> LSLDiagnostics:
-    """The noise of DP-LSL for given visit counts, equation (3). *Not private.*
+    def theta(self, statistics: VisitStatistics) -> FloatArray:
+        return lsl(statistics, self.features, self.weights, self.ridge)
 
-    Its values depend on the counts, which are data: they must not be published
-    beside a release. With expected counts in their place it is a planning tool.
+    def thetas(self, statistics: VisitStatistics) -> FloatArray:
+        phi = self.features
+        if ((phi != 0).sum(axis=1) <= 1).all():  # Phi' Gamma_X Phi is diagonal: nothing to solve
+            gamma = visit_weights(statistics, self.weights)
+            diagonal = gamma @ phi**2 + self.ridge / (2 * statistics.n_trajectories)
+            out: FloatArray = (gamma * statistics.mean_returns) @ phi / diagonal
+            return out
+        at_once = max(CELLS // phi.shape[1] ** 2, 1)
+        parts = (
+            VisitStatistics(
+                statistics.counts[i : i + at_once],
+                statistics.mean_returns[i : i + at_once],
+                statistics.n_trajectories,
+                statistics.bounds,
+            )
+            for i in range(0, len(statistics.counts), at_once)
+        )
+        return np.concatenate([self.theta(part) for part in parts])
 
-    Parameters and errors as :func:`dp_lsl`; ``counts`` has shape (..., N). Several ridges
-    broadcast against the leading axes.
-    """
-    low, high = public_range(f_max, f_min)
-    v = check.count_array("counts", counts)
-    phi = feature_matrix(features, v.shape[-1])
-    rho = regression_weights(weights, v.shape[-1])
-    step, size = return_spread(low, high)
-    shape, ridges = np.shape(ridge), np.ravel(ridge).tolist()
-    factors = [lsl_step_factor(phi, rho, lam, size=size, improved=improved) for lam in ridges]
-    factor = np.reshape(factors, shape)
-    constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
-    psi, distance = lsl_smooth_bound(
-        v,
-        rho,
-        n_trajectories,
-        np.reshape([lsl_coefficient(phi, rho, lam) for lam in ridges], shape),
-        constants.beta,
-        step_ratio=step / size,
-    )
-    sigma = constants.alpha * factor * np.sqrt(psi)  # (3)
-    norm = operator_norm(phi)
-    return LSLDiagnostics(constants.alpha, constants.beta, norm, psi, distance, sigma)
+    def noise(
+        self, counts: ArrayLike, n_trajectories: int, *, epsilon: float, delta: float
+    ) -> Noise:
+        v = check.count_array("counts", counts)
+        phi, rho = feature_matrix(self.features, v.shape[-1]), self.weights
+        step, size = return_spread(self.f_min, self.f_max)
+        shape, ridges = np.shape(self.ridge), np.ravel(self.ridge).tolist()
+        factor = np.reshape(
+            [lsl_step_factor(phi, rho, x, size=size, improved=self.improved) for x in ridges], shape
+        )
+        constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
+        psi, distance = lsl_smooth_bound(
+            v,
+            rho,
+            n_trajectories,
+            np.reshape([lsl_coefficient(phi, rho, x) for x in ridges], shape),
+            constants.beta,
+            step_ratio=step / size,
+        )
+        sigma = constants.alpha * factor * np.sqrt(psi)  # (3)
+        norm = operator_norm(phi)
+        return Noise(constants.alpha, constants.beta, norm, psi, distance, sigma)
+
+    def psi_of_masses(
+        self, masses: FloatArray, beta: float, kept: dict[str, FloatArray] | None = None
+    ) -> FloatArray:
+        kept = {} if kept is None else kept
+        j = np.arange(float(masses.shape[1]))
+        if "roots" not in kept:
+            kept["roots"] = np.sqrt(masses @ np.minimum(j[:, None] + j, j[-1]))
+        step, size = return_spread(self.f_min, self.f_max)
+        c = lsl_coefficient(self.features, self.weights, self.ridge)
+        fixed = step / size * np.linalg.norm(self.weights)
+        terms = np.exp(-beta * j) * (c * kept["roots"] + fixed) ** 2
+        out: FloatArray = terms.max(axis=1)
+        return out
+
+    def global_sensitivity(self, n_trajectories: int) -> float:
+        return lsl_sensitivity_bound(
+            self.features,
+            self.weights,
+            self.ridge,
+            n_trajectories,
+            f_max=self.f_max,
+            f_min=self.f_min,
+        )
 
 
 def dp_lsl(
     data: FirstVisitReturns | VisitStatistics,
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: float,
+    estimator: LSL,
     *,
-    f_max: float,
     epsilon: float,
     delta: float,
     rng: np.random.Generator,
-    f_min: float = 0.0,
-    improved: bool = False,
 ) -> PrivateEstimate:
     """Algorithm 2 of the thesis: LSL plus smoothed Gaussian noise.
 
-    Neighbours replace one trajectory; m is public. The promise needs that every
-    single return is in [f_min, f_max] for every conceivable trajectory: returns
-    are clipped one by one, which costs bias where the range is too small. The
-    arguments other than ``data`` must be chosen without looking at the data; a
-    ridge tuned on the data is not covered.
+    Parameters, errors and what the promise needs as :func:`~dprl.private_evaluation.dp_lsw`,
+    with an estimator of the other kind.
 
     Parameters
     ----------
     data : FirstVisitReturns or VisitStatistics
         Single returns, clipped here; or statistics whose returns were clipped to a
         range inside [f_min, f_max].
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1], not all zero.
-    ridge : float
-        lambda > ||Phi||^2 ||rho||_inf; any lambda > 0 if ``improved``.
-    f_max : float
-        Public upper end of the returns, > 0. The thesis has R_max / (1 - gamma)
-        by default.
-    epsilon : float
-        In (0, 5].
-    delta : float
-        In (0, 1).
+    estimator : LSL
+        Features, weights, ridge and the range of returns, chosen without looking at the data.
+    epsilon, delta : float
+        In (0, 5] and (0, 1).
     rng : numpy.random.Generator
         For study only: floating-point noise is not safe for a release.
-    f_min : float
-        Public lower end of the returns; 0 in the thesis.
-    improved : bool
-        Less noise for the same promise: lambda in place of lambda - ||Phi||^2 ||rho||_inf.
-        False is the algorithm as printed.
 
     Returns
     -------
     PrivateEstimate
-        theta of shape (..., d).
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range, shapes do not fit, or the data were
-        not clipped to a range inside the declared one.
+        theta of shape (..., d); neighbours replace one trajectory.
 
     Examples
     --------
     >>> from dprl.features import tabular
     >>> data = VisitStatistics([5, 4], [0.5, 0.9], 5, bounds=(0, 1))
-    >>> rng = np.random.default_rng(1)
-    >>> release = dp_lsl(data, tabular(2), [1, 1], 9.0, f_max=1, epsilon=1, delta=1e-5, rng=rng)
-    >>> release.theta.shape
+    >>> estimator = LSL(tabular(2), [1, 1], 9.0, f_max=1)
+    >>> dp_lsl(data, estimator, epsilon=1, delta=1e-5, rng=np.random.default_rng(1)).theta.shape
     (2,)
     """
+    check.instance("estimator", estimator, LSL)
+    statistics = clipped_statistics(data, estimator.f_min, estimator.f_max)
+    return released(estimator, statistics, epsilon, delta, rng)
+
+
+def lsl_global_sensitivity(
+    features: ArrayLike,
+    weights: ArrayLike,
+    ridge: float,
+    *,
+    f_max: float,
+    f_min: float = 0.0,
+) -> float:
+    """Exact sup over all neighbours of ||theta_X - theta_X'||, for states that share parameters.
+
+    D sqrt( sum_g ( c_g R_g / (c_g^2 R_g + lambda/2) )^2 ), where column g of Phi has the value
+    c_g on the states of group g and 0 elsewhere, and R_g is the sum of rho over the group.
+    Tabular with rho = 1: D sqrt(N) / (1 + lambda/2). The same for every batch size, so noise
+    in proportion to it needs no smoothing.
+
+    Proof for [0, F] and c = 1. With A the weighted sum of the returns, B that of the visits of
+    the common trajectories, theta_g = (A + u) / (B + r + lambda/2), where x adds r <= R_g and
+    0 <= u <= F r. As 0 <= A <= F B, this is at most (A + F R_g) / (B + R_g + lambda/2) and at
+    least A / (B + R_g + lambda/2). The difference F R_g / (B + R_g + lambda/2) is largest for
+    B = 0; and x, x' that visit every state with returns F and 0 attain it for all groups at
+    once. A column c_g rescales theta_g by 1/c_g and the ridge by 1/c_g^2. For a range
+    [f_min, f_max] the same steps give D, the largest change of a return.
+
+    Parameters
+    ----------
+    features : array_like, shape (N, d)
+        Phi; each row has at most one entry that is not 0, each column one value c_g > 0:
+        ``tabular`` and ``aggregation`` of :mod:`dprl.features`.
+    weights : array_like, shape (N,)
+        rho in [0, 1].
+    ridge : float
+        lambda > 0.
+    f_max, f_min : float
+        Range of the returns, f_min < f_max and f_max > 0.
+
+    Raises
+    ------
+    ValueError
+        If the features are of another form: the proof does not cover them.
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> lsl_global_sensitivity(tabular(4), [1.0] * 4, ridge=6.0, f_max=1.0)
+    0.5
+    """
     low, high = public_range(f_max, f_min)
-    statistics = clipped_statistics(data, low, high)
-    noise = dp_lsl_diagnostics(
-        statistics.counts,
-        statistics.n_trajectories,
-        features,
-        weights,
-        ridge,
-        f_max=high,
-        f_min=low,
-        epsilon=epsilon,
-        delta=delta,
-        improved=improved,
-    )
-    theta = lsl(statistics, features, weights, ridge)
-    constants = GaussianSmoothing(epsilon, delta, theta.shape[-1])
-    noisy = constants.perturb(theta, noise.sigma, rng)
-    return PrivateEstimate(noisy, Guarantee(epsilon, delta, NEIGHBOURS))
+    phi = feature_matrix(features)
+    rho = regression_weights(weights, phi.shape[0])
+    lam = check.positive("ridge", ridge)
+    value = shared_values(phi)
+    mass = ((phi != 0) * rho[:, None]).sum(axis=0)
+    step, _ = return_spread(low, high)
+    return float(step * np.linalg.norm(value * mass / (value**2 * mass + lam / 2)))
+
+
+def lsl_sensitivity_bound(
+    features: ArrayLike,
+    weights: ArrayLike,
+    ridge: float,
+    n_trajectories: int,
+    *,
+    f_max: float,
+    f_min: float = 0.0,
+) -> float:
+    """Bound on the sup over all neighbours of ||theta_X - theta_X'|| for LSL, any features.
+
+    The exact value where states share parameters. Elsewhere the smaller of two bounds; F is
+    the largest size of a return and k the number of trajectories.
+
+    * The local bound of DP-LSL (Corollary 3.10, with lambda alone in the denominator) grows
+      with every count, so its value with all counts at k bounds every batch.
+    * 2 F sqrt(k sum_s rho_s / (2 lambda)), twice the largest norm of theta. Proof: theta =
+      (G'G + a I)^{-1} G' y with G = Gamma_X^{1/2} Phi, y = Gamma_X^{1/2} F_X and
+      a = lambda / (2k); the matrix has norm max_t t / (t^2 + a) <= 1 / (2 sqrt(a)) over the
+      singular values t of G, and ||y||^2 <= F^2 sum_s rho_s.
+
+    Parameters
+    ----------
+    features : array_like, shape (N, d)
+        Phi.
+    weights : array_like, shape (N,)
+        rho in [0, 1].
+    ridge : float
+        lambda > 0.
+    n_trajectories : int
+        k, trajectories in the batch; public.
+    f_max, f_min : float
+        Range of the returns, f_min < f_max and f_max > 0.
+
+    Examples
+    --------
+    >>> phi = [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    >>> round(lsl_sensitivity_bound(phi, [1.0] * 3, 200.0, 50, f_max=1.0), 6)
+    0.030399
+    """
+    low, high = public_range(f_max, f_min)
+    k = check.whole("n_trajectories", n_trajectories)
+    phi = feature_matrix(features)
+    rho = regression_weights(weights, phi.shape[0])
+    lam = check.positive("ridge", ridge)
+    if states_share_parameters(phi):
+        return lsl_global_sensitivity(phi, rho, lam, f_max=high, f_min=low)
+    step, size = return_spread(low, high)
+    coefficient = lsl_coefficient(phi, rho, lam)
+    full = lsl_local_bound(np.full(rho.size, k), rho, k, coefficient, step_ratio=step / size)
+    local = lsl_step_factor(phi, rho, lam, size=size, improved=True) * np.sqrt(full)
+    return float(min(local, 2 * size * np.sqrt(k * rho.sum() / (2 * lam))))
+
+
+def states_share_parameters(features: FloatArray) -> bool:
+    """Whether each state has at most one parameter, and each column one positive value.
+
+    Tabular features and aggregations are of this form.
+    """
+    value = features.max(axis=0)
+    alone = (features != 0).sum(axis=1) <= 1
+    same = np.isclose(features, (features != 0) * value, rtol=1e-12, atol=0)
+    return bool(alone.all() and (value > 0).all() and same.all())
+
+
+def shared_values(features: FloatArray) -> FloatArray:
+    """c_g of each column; refused unless :func:`states_share_parameters`."""
+    if not states_share_parameters(features):
+        raise ValueError(
+            "features must give each state at most one parameter, with one positive value per "
+            "column (tabular, aggregation): the global sensitivity is proved only for these"
+        )
+    value: FloatArray = features.max(axis=0)
+    return value
 
 
 def _bound_arguments(

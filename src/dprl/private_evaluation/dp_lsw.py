@@ -19,11 +19,20 @@ Computing psi exactly, at a cost that does not depend on m: between consecutive
 points of {0} and {v_s - 1} each term of (1) is constant or (v_s - k)^{-2} times
 w_s, hence log-convex in k; sums and e^{-k beta} keep that, so a maximum over an
 interval sits at its ends. Only the ends need to be tried.
+
+A mechanism that must not look at the counts needs the largest step over *all* neighbouring
+batches. theta = A F_X with A = (Gamma^{1/2} Phi)^+ Gamma^{1/2}; each entry of F_X is an average of
+returns, or 0, so it moves by at most D, and theta by at most
+
+    D min( || |A| 1 ||_2,  ||(Gamma^{1/2} Phi)^+|| sqrt(sum_s w_s) ).              (4)
+
+|A| 1 holds the sums of the absolute values in the rows of A. (4) does not shrink when the batch
+grows: a state may have a single visit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,14 +40,16 @@ from numpy.typing import ArrayLike
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.evaluation import lsw
-from dprl.features import feature_matrix, pseudo_inverse_norm
-from dprl.privacy import GaussianSmoothing, Guarantee
+from dprl.features import feature_matrix, pseudo_inverse_norm, weighted_pseudo_inverse
+from dprl.privacy import GaussianSmoothing
 from dprl.private_evaluation.common import (
-    NEIGHBOURS,
+    LeastSquares,
+    Noise,
     PrivateEstimate,
     clipped_statistics,
     integers_around,
     public_range,
+    released,
     return_spread,
 )
 from dprl.trajectories import FirstVisitReturns, VisitStatistics
@@ -112,97 +123,87 @@ def lsw_smooth_bound(
 
 
 @dataclass(frozen=True, eq=False)
-class LSWDiagnostics:
-    """How DP-LSW chose its noise. *Not private* if the counts come from data.
+class LSW(LeastSquares):
+    """Weighted least squares, weights w >= 0, not all zero.
+
+    Attributes as :class:`~dprl.private_evaluation.common.LeastSquares`, and
 
     Attributes
     ----------
-    alpha, beta : float
-        Constants of Lemma 3.1; public.
-    pseudo_inverse_norm : float
-        ||(Gamma^{1/2} Phi)^+||; public.
-    psi, distance, sigma : ndarray, shape (...)
-        psi(v), the k that attains it, and the noise (3): functions of the data.
+    allow_rank_deficient : bool
+        Take the least-norm solution where it is not unique.
+
+    Examples
+    --------
+    >>> from dprl.features import tabular
+    >>> round(LSW(tabular(4), [1] * 4, f_max=1).global_sensitivity(), 6)
+    2.0
     """
 
-    alpha: float
-    beta: float
-    pseudo_inverse_norm: float
-    psi: FloatArray
-    distance: FloatArray
-    sigma: FloatArray
+    allow_rank_deficient: bool = field(default=False, kw_only=True)
 
+    def theta(self, statistics: VisitStatistics) -> FloatArray:
+        allow = self.allow_rank_deficient
+        return lsw(statistics, self.features, self.weights, allow_rank_deficient=allow)
 
-def dp_lsw_diagnostics(
-    counts: ArrayLike,
-    features: ArrayLike,
-    weights: ArrayLike,
-    *,
-    f_max: float,
-    epsilon: float,
-    delta: float,
-    f_min: float = 0.0,
-    allow_rank_deficient: bool = False,
-) -> LSWDiagnostics:
-    """The noise of DP-LSW for given visit counts, equation (3). *Not private.*
+    def noise(
+        self, counts: ArrayLike, n_trajectories: int = 1, *, epsilon: float, delta: float
+    ) -> Noise:
+        v = check.count_array("counts", counts)
+        phi = feature_matrix(self.features, v.shape[-1])
+        constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
+        allow = self.allow_rank_deficient
+        norm = pseudo_inverse_norm(phi, self.weights, allow_rank_deficient=allow)
+        psi, distance = lsw_smooth_bound(v, self.weights, constants.beta)
+        step, _ = return_spread(self.f_min, self.f_max)
+        sigma = constants.alpha * step * norm * np.sqrt(psi)  # (3)
+        return Noise(constants.alpha, constants.beta, norm, psi, distance, sigma)
 
-    Its values depend on the counts, which are data: they must not be published
-    beside a release. With expected counts in their place it is a planning tool.
+    def psi_of_masses(
+        self, masses: FloatArray, beta: float, kept: dict[str, FloatArray] | None = None
+    ) -> FloatArray:
+        count, j = np.arange(float(masses.shape[1]))[:, None], np.arange(masses.shape[1] - 1.0)
+        terms = masses @ (np.exp(-beta * j) / np.maximum(count - j, 1) ** 2)
+        out: FloatArray = terms.max(axis=1)
+        return out
 
-    Parameters and errors as :func:`dp_lsw`; ``counts`` has shape (..., N).
-    """
-    low, high = public_range(f_max, f_min)
-    v = check.count_array("counts", counts)
-    phi = feature_matrix(features, v.shape[-1])
-    constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
-    norm = pseudo_inverse_norm(phi, weights, allow_rank_deficient=allow_rank_deficient)
-    psi, distance = lsw_smooth_bound(v, weights, constants.beta)
-    step, _ = return_spread(low, high)
-    sigma = constants.alpha * step * norm * np.sqrt(psi)  # (3)
-    return LSWDiagnostics(constants.alpha, constants.beta, norm, psi, distance, sigma)
+    def global_sensitivity(self, n_trajectories: int = 1) -> float:
+        return lsw_global_sensitivity(
+            self.features,
+            self.weights,
+            f_max=self.f_max,
+            f_min=self.f_min,
+            allow_rank_deficient=self.allow_rank_deficient,
+        )
 
 
 def dp_lsw(
     data: FirstVisitReturns | VisitStatistics,
-    features: ArrayLike,
-    weights: ArrayLike,
+    estimator: LSW,
     *,
-    f_max: float,
     epsilon: float,
     delta: float,
     rng: np.random.Generator,
-    f_min: float = 0.0,
-    allow_rank_deficient: bool = False,
 ) -> PrivateEstimate:
     """Algorithm 1 of the thesis: LSW plus smoothed Gaussian noise.
 
     Neighbours replace one trajectory; m is public. The promise needs that every
     single return is in [f_min, f_max] for every conceivable trajectory: returns
-    are clipped one by one, which costs bias where the range is too small. The
-    arguments other than ``data`` must be chosen without looking at the data.
+    are clipped one by one, which costs bias where the range is too small.
 
     Parameters
     ----------
     data : FirstVisitReturns or VisitStatistics
         Single returns, clipped here; or statistics whose returns were clipped to a
         range inside [f_min, f_max].
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        w >= 0, not all zero.
-    f_max : float
-        Public upper end of the returns, > 0. The thesis has R_max / (1 - gamma)
-        by default.
+    estimator : LSW
+        Features, weights and the range of returns, chosen without looking at the data.
     epsilon : float
         In (0, 5].
     delta : float
         In (0, 1).
     rng : numpy.random.Generator
         For study only: floating-point noise is not safe for a release.
-    f_min : float
-        Public lower end of the returns; 0 in the thesis.
-    allow_rank_deficient : bool
-        Take the least-norm solution where it is not unique.
 
     Returns
     -------
@@ -220,23 +221,58 @@ def dp_lsw(
     >>> from dprl.features import tabular
     >>> data = VisitStatistics([5, 4], [0.5, 0.9], 5, bounds=(0, 1))
     >>> rng = np.random.default_rng(1)
-    >>> release = dp_lsw(data, tabular(2), [1, 1], f_max=1, epsilon=1, delta=1e-5, rng=rng)
+    >>> release = dp_lsw(data, LSW(tabular(2), [1, 1], f_max=1), epsilon=1, delta=1e-5, rng=rng)
     >>> print(release.guarantee)
     (1, 1e-05)-differentially private; neighbours: replace one trajectory
     """
+    check.instance("estimator", estimator, LSW)
+    statistics = clipped_statistics(data, estimator.f_min, estimator.f_max)
+    return released(estimator, statistics, epsilon, delta, rng)
+
+
+def lsw_global_sensitivity(
+    features: ArrayLike,
+    weights: ArrayLike,
+    *,
+    f_max: float,
+    f_min: float = 0.0,
+    allow_rank_deficient: bool = False,
+) -> float:
+    """Bound (4) on the sup over all neighbours of ||theta_X - theta_X'|| for LSW.
+
+    Attained where no two rows of A share a state (tabular, aggregation), if some trajectory
+    can visit every state with the returns that realise D: D sqrt(N) for tabular features.
+
+    Parameters
+    ----------
+    features : array_like, shape (N, d)
+        Phi.
+    weights : array_like, shape (N,)
+        w >= 0, not all zero.
+    f_max, f_min : float
+        Range of the returns, f_min < f_max and f_max > 0.
+    allow_rank_deficient : bool
+        As in :func:`~dprl.evaluation.lsw`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range, or the solution is not unique and that was not
+        allowed.
+
+    Examples
+    --------
+    >>> from dprl.features import aggregation, tabular
+    >>> lsw_global_sensitivity(tabular(4), [1.0] * 4, f_max=1.0)
+    2.0
+    >>> round(lsw_global_sensitivity(aggregation(4), [1.0] * 4, f_max=1.0), 6)
+    1.414214
+    """
     low, high = public_range(f_max, f_min)
-    statistics = clipped_statistics(data, low, high)
-    theta = lsw(statistics, features, weights, allow_rank_deficient=allow_rank_deficient)
-    noise = dp_lsw_diagnostics(
-        statistics.counts,
-        features,
-        weights,
-        f_max=high,
-        f_min=low,
-        epsilon=epsilon,
-        delta=delta,
-        allow_rank_deficient=allow_rank_deficient,
-    )
-    constants = GaussianSmoothing(epsilon, delta, theta.shape[-1])
-    noisy = constants.perturb(theta, noise.sigma, rng)
-    return PrivateEstimate(noisy, Guarantee(epsilon, delta, NEIGHBOURS))
+    phi = feature_matrix(features)
+    w = check.weight_vector("weights", weights, phi.shape[0])
+    inverse = weighted_pseudo_inverse(phi, w, allow_rank_deficient=allow_rank_deficient)
+    rows = np.abs(inverse * np.sqrt(w)).sum(axis=1)
+    step, _ = return_spread(low, high)
+    most = min(np.linalg.norm(rows), np.linalg.norm(inverse, 2) * np.sqrt(w.sum()))
+    return float(step * most)  # (4)

@@ -48,28 +48,20 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
-from dprl.evaluation import lsl, lsw, regression_weights, visit_weights
 from dprl.features import feature_matrix
 from dprl.privacy import Guarantee, subsampling
 from dprl.privacy.smooth_sensitivity import LARGEST_EPSILON
 from dprl.private_evaluation.common import (
+    CELLS,
     NEIGHBOURS,
+    LeastSquares,
     PrivateEstimate,
     clipped_statistics,
-    public_range,
-    return_spread,
 )
-from dprl.private_evaluation.dp_lsl import dp_lsl_diagnostics, lsl_coefficient
-from dprl.private_evaluation.dp_lsw import dp_lsw_diagnostics
-from dprl.private_evaluation.global_sensitivity import (
-    lsl_sensitivity_bound,
-    lsw_global_sensitivity,
-)
-from dprl.private_evaluation.subsamples import CELLS, SubsampleTable, checked_sizes, draw_blocks
+from dprl.private_evaluation.subsamples import SubsampleTable, checked_sizes, draw_blocks
 from dprl.trajectories import FirstVisitReturns, VisitStatistics
 
 Accounting = Literal["printed", "closed-form", "optimal"]
@@ -80,7 +72,25 @@ ACCOUNTINGS: tuple[Accounting, ...] = ("printed", "closed-form", "optimal")
 
 _TABLE = 256  # largest k for which psi is read from a table over all counts
 
-Kept = dict[tuple[str, int], FloatArray]
+# of some sub-samples: the weight of the states with each count, and what an estimator keeps
+Kept = dict[tuple[bytes, int], tuple[FloatArray, dict[str, FloatArray]]]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Independent random sub-samples: all must be chosen without looking at the data.
+
+    Attributes
+    ----------
+    subsamples, size : int
+        m >= 1, and 1 <= k <= n.
+    accounting : {"printed", "closed-form", "optimal"}
+        How the guarantee of each base run follows from the promise: :func:`base_promise`.
+    """
+
+    subsamples: int
+    size: int
+    accounting: Accounting = "printed"
 
 
 # -- the base mechanism -------------------------------------------------------------------
@@ -166,152 +176,53 @@ def _smoothing_noise(epsilon: float, delta: float) -> float:
     return float(np.sqrt(np.log(2 / delta)) / min(epsilon, LARGEST_EPSILON))
 
 
-class BaseMechanism:
-    """LSW or LSL on sub-samples of one size, and the noise of DP-LSW or DP-LSL for it."""
+def base_noise(
+    estimator: LeastSquares, counts: IntArray, size: int, base: Guarantee, kept: Kept | None = None
+) -> FloatArray:
+    """sigma of DP-LSW or DP-LSL for each sub-sample of one size; shape (rows,). *Not private.*
 
-    def __init__(
-        self,
-        n_states: int,
-        size: int,
-        features: ArrayLike,
-        weights: ArrayLike,
-        ridge: float | None,
-        f_min: float,
-        f_max: float,
-        *,
-        improved: bool = False,
-        allow_rank_deficient: bool = False,
-    ) -> None:
-        self.low, self.high = public_range(f_max, f_min)
-        self.size = size
-        self.phi = feature_matrix(features, n_states)
-        self.ridge = None if ridge is None else check.positive("ridge", ridge)
-        self.improved, self.deficient = improved, allow_rank_deficient
-        if self.ridge is None:
-            if improved:
-                raise ValueError("improved belongs to DP-LSL: give a ridge")
-            self.weights = check.weight_vector("weights", weights, n_states)
-        else:
-            if allow_rank_deficient:
-                raise ValueError("allow_rank_deficient belongs to DP-LSW: a ridge needs no rank")
-            self.weights = regression_weights(weights, n_states)
-        self.separate = bool(((self.phi != 0).sum(axis=1) <= 1).all())
+    Parameters
+    ----------
+    estimator : LSW or LSL
+        The base estimate.
+    counts : ndarray of int, shape (rows, N)
+        Visits in each sub-sample.
+    size : int
+        k.
+    base : Guarantee
+        What each base run promises.
+    kept : dict, optional
+        Carries what depends on the counts and the weights alone from one call to the next; only
+        for the same counts.
+    """
+    kept = {} if kept is None else kept
+    promise = {"epsilon": base.epsilon, "delta": base.delta}
+    n_states = counts.shape[1]
+    tabled = size <= _TABLE
+    at_once = max(CELLS // max(size + 1 if tabled else 8 * n_states**2, n_states), 1)
+    parts = {i: counts[i : i + at_once] for i in range(0, len(counts), at_once)}
+    if not tabled:
+        return np.concatenate([estimator.noise(x, size, **promise).sigma for x in parts.values()])
+    # sigma is a public constant times sqrt(psi)
+    one = estimator.noise(np.zeros((1, n_states), np.int64), size, **promise)
+    psi = []
+    for i, part in parts.items():
+        key = estimator.weights.tobytes(), i
+        if key not in kept:
+            kept[key] = _masses(part, estimator.weights, size), {}
+        masses, products = kept[key]
+        psi.append(estimator.psi_of_masses(masses, one.beta, products))
+    out: FloatArray = one.sigma / np.sqrt(one.psi) * np.sqrt(np.concatenate(psi))
+    return out
 
-    def estimates(self, statistics: VisitStatistics) -> FloatArray:
-        """LSW or LSL of each sub-sample, without noise; shape (rows, d)."""
-        if self.ridge is None:
-            return lsw(statistics, self.phi, self.weights, allow_rank_deficient=self.deficient)
-        if self.separate:  # Phi' Gamma_X Phi is diagonal: no equations to solve
-            gamma = visit_weights(statistics, self.weights)
-            diagonal = gamma @ self.phi**2 + self.ridge / (2 * self.size)
-            out: FloatArray = (gamma * statistics.mean_returns) @ self.phi / diagonal
-            return out
-        d, rows = self.phi.shape[1], len(statistics.counts)
-        at_once = max(CELLS // d**2, 1)
-        parts = (
-            VisitStatistics(
-                statistics.counts[i : i + at_once],
-                statistics.mean_returns[i : i + at_once],
-                statistics.n_trajectories,
-                statistics.bounds,
-            )
-            for i in range(0, rows, at_once)
-        )
-        return np.concatenate([lsl(part, self.phi, self.weights, self.ridge) for part in parts])
 
-    def noise(self, counts: IntArray, promise: Guarantee, kept: Kept | None = None) -> FloatArray:
-        """sigma of DP-LSW or DP-LSL for each row of counts; shape (rows,).
-
-        ``kept`` carries what does not depend on promise, features or ridge from one call to the
-        next; only for the same counts and weights.
-        """
-        kept = {} if kept is None else kept
-        tabled = self.size <= _TABLE
-        width = self.size + 1 if tabled else 8 * counts.shape[1] ** 2
-        at_once = max(CELLS // max(width, counts.shape[1]), 1)
-        parts = {i: counts[i : i + at_once] for i in range(0, len(counts), at_once)}
-        if not tabled:
-            return np.concatenate([self._formula(part, promise)[0] for part in parts.values()])
-        # sigma is a public constant times sqrt(psi)
-        sigma, psi, beta = self._formula(np.zeros((1, counts.shape[1]), np.int64), promise)
-        found = np.concatenate([self._psi(part, beta, i, kept) for i, part in parts.items()])
-        out: FloatArray = sigma / np.sqrt(psi) * np.sqrt(found)
-        return out
-
-    def sensitivity(self) -> float:
-        """Bound on how far one trajectory moves the estimate, whatever the data."""
-        if self.ridge is None:
-            return lsw_global_sensitivity(
-                self.phi,
-                self.weights,
-                f_max=self.high,
-                f_min=self.low,
-                allow_rank_deficient=self.deficient,
-            )
-        return lsl_sensitivity_bound(
-            self.phi, self.weights, self.ridge, self.size, f_max=self.high, f_min=self.low
-        )
-
-    def _formula(
-        self, counts: IntArray, promise: Guarantee
-    ) -> tuple[FloatArray, FloatArray, float]:
-        """sigma, psi and beta by the base mechanism's own function."""
-        epsilon, delta = promise.epsilon, promise.delta
-        if self.ridge is None:
-            lsw_noise = dp_lsw_diagnostics(
-                counts,
-                self.phi,
-                self.weights,
-                f_max=self.high,
-                f_min=self.low,
-                epsilon=epsilon,
-                delta=delta,
-                allow_rank_deficient=self.deficient,
-            )
-            return lsw_noise.sigma, lsw_noise.psi, lsw_noise.beta
-        noise = dp_lsl_diagnostics(
-            counts,
-            self.size,
-            self.phi,
-            self.weights,
-            self.ridge,
-            f_max=self.high,
-            f_min=self.low,
-            epsilon=epsilon,
-            delta=delta,
-            improved=self.improved,
-        )
-        return noise.sigma, noise.psi, noise.beta
-
-    def _psi(self, counts: IntArray, beta: float, part: int, kept: Kept) -> FloatArray:
-        """psi of each row of counts, by the maximum over every distance.
-
-        phi(v, j) is a sum over states of a function of v_s and j alone (for DP-LSL, under the
-        root). So all that matters is how much weight the states with each count 0 .. k have,
-        and one matrix product gives phi for all rows and all j.
-        """
-        each = self.size + 1
-        count = np.arange(float(each))[:, None]
-        if ("weight", part) not in kept:
-            place = counts + each * np.arange(len(counts))[:, None]
-            spread = np.broadcast_to(self.weights, counts.shape)
-            cells = len(counts) * each
-            total = np.bincount(place.ravel(), weights=spread.ravel(), minlength=cells)
-            kept["weight", part] = np.asarray(total, dtype=np.float64).reshape(-1, each)
-        weight = kept["weight", part]
-        if self.ridge is None:
-            j = np.arange(float(self.size))
-            terms = weight @ (np.exp(-beta * j) / np.maximum(count - j, 1) ** 2)
-        else:
-            j = np.arange(float(each))
-            step, size = return_spread(self.low, self.high)
-            if ("level", part) not in kept:
-                kept["level", part] = np.sqrt(weight @ np.minimum(count + j, self.size))
-            c = lsl_coefficient(self.phi, self.weights, self.ridge)
-            fixed = step / size * np.linalg.norm(self.weights)
-            terms = np.exp(-beta * j) * (c * kept["level", part] + fixed) ** 2
-        out: FloatArray = terms.max(axis=1)
-        return out
+def _masses(counts: IntArray, weights: FloatArray, size: int) -> FloatArray:
+    """Total weight of the states with each count 0 .. size; shape (rows, size + 1)."""
+    each = size + 1
+    place = counts + each * np.arange(len(counts))[:, None]
+    spread = np.broadcast_to(weights, counts.shape).ravel()
+    total = np.bincount(place.ravel(), weights=spread, minlength=len(counts) * each)
+    return np.asarray(total, dtype=np.float64).reshape(-1, each)
 
 
 # -- the mechanisms -----------------------------------------------------------------------
@@ -344,21 +255,12 @@ class SubsampleDiagnostics:
 
 def subsample_and_average_diagnostics(
     data: FirstVisitReturns,
-    features: ArrayLike,
-    weights: ArrayLike,
+    estimator: LeastSquares,
+    draws: Draws,
     *,
-    subsamples: int,
-    size: int,
-    f_max: float,
     epsilon: float,
     delta: float,
     rng: np.random.Generator,
-    ridge: float | None = None,
-    slack: float | None = None,
-    accounting: Accounting = "printed",
-    f_min: float = 0.0,
-    improved: bool = False,
-    allow_rank_deficient: bool = False,
     n_releases: int | None = None,
 ) -> SubsampleDiagnostics:
     """The average without noise and the noise of it, for fresh sub-samples. *Not private.*
@@ -369,40 +271,32 @@ def subsample_and_average_diagnostics(
     Examples
     --------
     >>> from dprl.features import tabular
+    >>> from dprl.private_evaluation import LSW
     >>> data = FirstVisitReturns(np.full((50, 2), 0.5), np.ones((50, 2), dtype=bool))
     >>> inside = subsample_and_average_diagnostics(
-    ...     data, tabular(2), [1, 1], subsamples=100, size=5, f_max=1,
+    ...     data, LSW(tabular(2), [1, 1], f_max=1), Draws(100, 5),
     ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
     ... )
     >>> inside.mean.tolist(), inside.sigma.shape
     ([0.5, 0.5], (100,))
     """
     check.instance("data", data, FirstVisitReturns)
-    n, m, k = checked_sizes(len(data), subsamples, size)
+    check.instance("estimator", estimator, LeastSquares)
+    check.instance("draws", draws, Draws)
+    n, m, k = checked_sizes(len(data), draws.subsamples, draws.size)
     check.generator(rng)
     releases = 1 if n_releases is None else check.whole("n_releases", n_releases)
-    mechanism = BaseMechanism(
-        data.returns.shape[1],
-        k,
-        features,
-        weights,
-        ridge,
-        f_min,
-        f_max,
-        improved=improved,
-        allow_rank_deficient=allow_rank_deficient,
-    )
-    promise = base_promise(epsilon, delta, n, m, k, accounting=accounting, slack=slack)
-    table = SubsampleTable(data, mechanism.low, mechanism.high, k)
-    d = mechanism.phi.shape[1]
-    mean, unvisited = np.zeros((releases, d)), np.zeros((releases, table.n_states))
+    promise = base_promise(epsilon, delta, n, m, k, accounting=draws.accounting)
+    table = SubsampleTable(data, estimator.f_min, estimator.f_max, k)
+    phi = feature_matrix(estimator.features, table.n_states)
+    mean, unvisited = np.zeros((releases, phi.shape[1])), np.zeros((releases, table.n_states))
     sigma = np.empty(releases * m)
     begin = 0
     for block in draw_blocks(n, releases * m, k, rng):
         for part in table.statistics(block):
             end = begin + len(part.counts)
-            sigma[begin:end] = mechanism.noise(part.counts, promise)
-            _accumulate(mean, mechanism.estimates(part), begin, m)
+            sigma[begin:end] = base_noise(estimator, part.counts, k, promise)
+            _accumulate(mean, estimator.thetas(part), begin, m)
             _accumulate(unvisited, (part.counts == 0).astype(np.float64), begin, m)
             begin = end
     each = sigma.reshape(releases, m)
@@ -417,57 +311,49 @@ class CountedSubsamples:
     """Averages over sub-samples that are already counted, and their noise. *Not private.*
 
     What :func:`subsample_and_average_diagnostics` does after drawing and counting. One drawing
-    then serves several base mechanisms, as in an experiment that compares them; what they have
+    then serves several estimators, as in an experiment that compares them; what they have
     in common is computed once.
 
     Parameters
     ----------
     statistics : VisitStatistics
         Arrays of shape (m, N), one row for each sub-sample: :func:`subsample_statistics`.
-    weights, f_max, f_min
-        As in :func:`subsample_and_average`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range, or the returns were not clipped to a range inside
-        [f_min, f_max].
 
     Examples
     --------
     >>> from dprl.features import tabular
+    >>> from dprl.private_evaluation import LSW
     >>> counted = VisitStatistics([[2, 1], [2, 2]], [[0.5, 1.0], [0.5, 0.5]], 2, bounds=(0, 1))
-    >>> pair = CountedSubsamples(counted, [1, 1], f_max=1)
-    >>> pair.mean(tabular(2)).tolist()
+    >>> CountedSubsamples(counted).mean(LSW(tabular(2), [1, 1], f_max=1)).tolist()
     [0.5, 0.75]
     """
 
-    def __init__(
-        self, statistics: VisitStatistics, weights: ArrayLike, *, f_max: float, f_min: float = 0.0
-    ) -> None:
+    def __init__(self, statistics: VisitStatistics) -> None:
         check.instance("statistics", statistics, VisitStatistics)
-        self.low, self.high = public_range(f_max, f_min)
-        self.weights = weights
-        self.statistics = clipped_statistics(statistics, self.low, self.high)
-        if self.statistics.counts.ndim != 2:
+        if statistics.counts.ndim != 2:
             raise ValueError(
                 "statistics must have one row for each sub-sample, "
-                f"got shape {self.statistics.counts.shape}"
+                f"got shape {statistics.counts.shape}"
             )
+        self.statistics = statistics
         self._kept: Kept = {}
-        self._means: dict[tuple[bytes, float | None], FloatArray] = {}
+        self._means: dict[LeastSquares, FloatArray] = {}
 
-    def mean(self, features: ArrayLike, *, ridge: float | None = None) -> FloatArray:
-        """(1/m) sum_i theta_i of LSW, or of LSL with this ridge; shape (d,)."""
-        mechanism = self.mechanism(features, ridge)
-        key = (mechanism.phi.tobytes(), mechanism.ridge)
-        if key not in self._means:
-            self._means[key] = mechanism.estimates(self.statistics).sum(axis=0) / len(
-                self.statistics.counts
-            )
-        return self._means[key]
+    def mean(self, estimator: LeastSquares) -> FloatArray:
+        """(1/m) sum_i theta_i; shape (d,).
 
-    def noise(self, features: ArrayLike, base: Guarantee, *, ridge: float | None = None) -> float:
+        Raises
+        ------
+        ValueError
+            If the returns were not clipped to a range inside that of the estimator.
+        """
+        if estimator not in self._means:
+            counted = clipped_statistics(self.statistics, estimator.f_min, estimator.f_max)
+            total = estimator.thetas(counted).sum(axis=0)
+            self._means[estimator] = total / len(counted.counts)
+        return self._means[estimator]
+
+    def noise(self, estimator: LeastSquares, base: Guarantee) -> float:
         """s of equation (1) where each base run promises ``base``: :func:`base_promise`.
 
         Raises
@@ -478,22 +364,9 @@ class CountedSubsamples:
         check.instance("base", base, Guarantee)
         if base.neighbours != NEIGHBOURS:
             raise ValueError(f"base must promise for {NEIGHBOURS!r}, got {base.neighbours!r}")
-        counts = self.statistics.counts
-        sigma = self.mechanism(features, ridge).noise(counts, base, self._kept)
+        counts, size = self.statistics.counts, self.statistics.n_trajectories
+        sigma = base_noise(estimator, counts, size, base, self._kept)
         return float(np.sqrt((sigma**2).sum()) / len(counts))  # (1)
-
-    def mechanism(self, features: ArrayLike, ridge: float | None) -> BaseMechanism:
-        """The base mechanism with these features and ridge on one of the sub-samples."""
-        counted = self.statistics
-        return BaseMechanism(
-            counted.n_states,
-            counted.n_trajectories,
-            features,
-            self.weights,
-            ridge,
-            self.low,
-            self.high,
-        )
 
 
 def _accumulate(total: FloatArray, values: FloatArray, begin: int, m: int) -> None:
@@ -505,21 +378,12 @@ def _accumulate(total: FloatArray, values: FloatArray, begin: int, m: int) -> No
 
 def subsample_and_average(
     data: FirstVisitReturns,
-    features: ArrayLike,
-    weights: ArrayLike,
+    estimator: LeastSquares,
+    draws: Draws,
     *,
-    subsamples: int,
-    size: int,
-    f_max: float,
     epsilon: float,
     delta: float,
     rng: np.random.Generator,
-    ridge: float | None = None,
-    slack: float | None = None,
-    accounting: Accounting = "printed",
-    f_min: float = 0.0,
-    improved: bool = False,
-    allow_rank_deficient: bool = False,
     n_releases: int | None = None,
 ) -> PrivateEstimate:
     """The mean of DP-LSW or DP-LSL on random sub-samples: thesis, Algorithm 3, repaired.
@@ -531,26 +395,14 @@ def subsample_and_average(
     ----------
     data : FirstVisitReturns
         n trajectories. Single returns, clipped here: averages cannot be sub-sampled.
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        w >= 0 of DP-LSW, or rho in [0, 1] of DP-LSL.
-    subsamples, size : int
-        m >= 1 and 1 <= k <= n.
-    f_max, f_min : float
-        Public range of the returns, f_max > 0, f_min < f_max.
+    estimator : LSW or LSL
+        The base mechanism is DP-LSW or DP-LSL; the ridge is that of LSL on k trajectories.
+    draws : Draws
+        m, k and the accounting.
     epsilon, delta : float
         The promise (eps*, delta*) of the release.
     rng : numpy.random.Generator
         Index sets and noise. For study only: floating-point noise is not safe for a release.
-    ridge : float, optional
-        None: the base is DP-LSW. Else lambda of DP-LSL on k trajectories.
-    accounting, slack
-        How the base guarantee follows from the promise: :func:`base_promise`.
-    improved : bool
-        DP-LSL with less noise, as in :func:`~dprl.private_evaluation.dp_lsl`.
-    allow_rank_deficient : bool
-        DP-LSW only, as in :func:`~dprl.private_evaluation.dp_lsw`.
     n_releases : int, optional
         Repeat the whole, index sets included, this many times. Each release keeps the promise
         by itself; all together do not. For audits and error bars.
@@ -567,7 +419,7 @@ def subsample_and_average(
     ValueError
         If an argument is outside its range, or the accounting refuses the promise: "printed"
         and "closed-form" need mk so large that the base delta is below 1, "printed" also
-        epsilon <= 4 ln(1/slack).
+        epsilon <= 4 ln(2/delta).
 
     Notes
     -----
@@ -577,31 +429,17 @@ def subsample_and_average(
     Examples
     --------
     >>> from dprl.features import tabular
+    >>> from dprl.private_evaluation import LSW
     >>> data = FirstVisitReturns(np.full((50, 2), 0.5), np.ones((50, 2), dtype=bool))
     >>> release = subsample_and_average(
-    ...     data, tabular(2), [1, 1], subsamples=100, size=5, f_max=1,
+    ...     data, LSW(tabular(2), [1, 1], f_max=1), Draws(100, 5),
     ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
     ... )
     >>> print(release.theta.shape, release.guarantee)
     (2,) (1, 0.01)-differentially private; neighbours: replace one trajectory
     """
     inside = subsample_and_average_diagnostics(
-        data,
-        features,
-        weights,
-        subsamples=subsamples,
-        size=size,
-        f_max=f_max,
-        epsilon=epsilon,
-        delta=delta,
-        rng=rng,
-        ridge=ridge,
-        slack=slack,
-        accounting=accounting,
-        f_min=f_min,
-        improved=improved,
-        allow_rank_deficient=allow_rank_deficient,
-        n_releases=n_releases,
+        data, estimator, draws, epsilon=epsilon, delta=delta, rng=rng, n_releases=n_releases
     )
     noise = inside.noise[..., None] * rng.standard_normal(inside.mean.shape)
     return PrivateEstimate(

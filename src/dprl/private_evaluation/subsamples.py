@@ -29,12 +29,11 @@ from scipy import sparse
 
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
+from dprl.private_evaluation.common import CELLS
 from dprl.trajectories import FirstVisitReturns, VisitStatistics, value_range
 
 #: Some index sets: sorted indices, shape (rows, k), or memberships, shape (rows, n).
 Block = NDArray[np.int32] | BoolArray
-
-CELLS = 2**21  # numbers in one working array
 
 _DENSE = 16  # sub-samples of at least n / 16 are drawn as rows of n booleans
 _SLICE = 2**18  # numbers in each of several arrays that should stay in the cache
