@@ -25,16 +25,17 @@ One update on a batch of (s, a, r, s', d), d = 1 where s' is absorbing (:func:`u
 A query (:func:`act`) draws proposals for the state, perturbs them and returns the one that Q_1
 likes best. It is random only through the latent draws, and a function of its key.
 
-An update is a pure function of one agent. Populations are made by ``vmap``, training by ``scan``
-over chunks of updates. Speed: the random numbers of a chunk are drawn before it, and the first
-layer's share of a state is computed once for all its proposals instead of being repeated.
+An update is a pure function of one agent. Populations are made by ``vmap`` (:func:`start`),
+training by ``scan`` over chunks of updates (:func:`train`). Speed: the random numbers of a chunk
+are drawn before it, and the first layer's share of a state is computed once for all its proposals
+instead of being repeated.
 
-Random numbers: in :func:`train` the networks and the noise of a chunk are drawn by the compiler's
-own generator (JAX's ``rbg``), which is faster than JAX's default. Its keys come from
-:class:`numpy.random.SeedSequence` of the agent's seed and the number of the chunk, so no two
-agents or chunks share one. Its numbers are the same in every run on one kind of machine, but may
-differ between a CPU and a GPU. Queries draw by the same generator, from the key that they are
-given, of any kind.
+Random numbers: networks and the noise of a chunk are drawn by the compiler's own generator
+(JAX's ``rbg``), which is faster than JAX's default. Its keys come from
+:class:`numpy.random.SeedSequence` of the agent's seed and the number of the chunk: no two agents
+or chunks share one, and a :class:`BCQTraining` that is continued is, bit by bit on the same
+machine, one that never stopped. A CPU and a GPU may draw different numbers. Queries draw by the
+same generator, from the key that they are given, of any kind.
 
 Sources: Fujimoto, Meger and Precup 2019, Algorithm 1 and the appendix on its settings (that
 what is not stated there, such as which critic chooses the action, is read from the authors'
@@ -43,13 +44,9 @@ published program); thesis, sections 5.5 and 5.6.1.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -59,8 +56,8 @@ import optax
 from numpy.typing import ArrayLike, NDArray
 
 from dprl import _validation as check
-from dprl.agents import checkpoints
-from dprl.agents.episodes import Transitions
+from dprl.agents import parallel
+from dprl.agents.episodes import Float32Array, Transitions
 from dprl.agents.networks import (
     Batch,
     Params,
@@ -157,8 +154,7 @@ class BCQSettings:
         for name in ("latent_clip", "learning_rate"):
             check.positive(name, getattr(self, name))
         for name in ("perturbation", "divergence_weight"):
-            if check.real(name, getattr(self, name)) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+            check.not_negative(name, getattr(self, name))
         check.discount(self.discount)
         if not 0 <= check.real("minimum_weight", self.minimum_weight) <= 1:
             raise ValueError(f"minimum_weight must lie in [0, 1], got {self.minimum_weight!r}")
@@ -536,34 +532,242 @@ def _check_inputs(
         )
 
 
-# Training many agents.
+# -- training a population ----------------------------------------------------------------
+
+
+class BCQTraining(NamedTuple):
+    """Models in training: all that their future depends on beside the data, only arrays.
+
+    Attributes
+    ----------
+    models : BCQState
+        Each leaf has a leading axis of models.
+    seeds : ndarray of int, shape (models,)
+        What networks, batches and noise of each model are drawn from.
+    updates : int
+        Updates that each model has received.
+    """
+
+    models: BCQState
+    seeds: NDArray[np.int64]
+    updates: int
+
+
+def start(
+    settings: BCQSettings, observation_size: int, action_size: int, seeds: Sequence[int]
+) -> BCQTraining:
+    """One new model per seed; equal seeds give equal networks.
+
+    Parameters
+    ----------
+    settings : BCQSettings
+    observation_size, action_size : int
+        d_s and d_A, at least 1.
+    seeds : sequence of int
+        >= 0, at least one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is malformed.
+    """
+    known = [check.whole("each seed", seed, minimum=0) for seed in seeds]
+    if not known:
+        raise ValueError("seeds must be one per model, got none")
+    # one model after the other, not vmap: this generator mixes the keys of a vmap
+    sizes = (observation_size, action_size, settings)
+    models = [_start_one(raw, *sizes) for raw in _raw_keys(known, 0)[:, 0]]
+    return BCQTraining(_stacked(models), np.array(known), 0)
+
+
+@partial(jax.jit, static_argnames=("observation_size", "action_size", "settings"))
+def _start_one(
+    raw_key: jax.Array, observation_size: int, action_size: int, settings: BCQSettings
+) -> BCQState:
+    key = jax.random.wrap_key_data(raw_key, impl="rbg")
+    return initialise(key, observation_size, action_size, settings)
+
+
+def train(
+    training: BCQTraining,
+    datasets: Sequence[Transitions],
+    settings: BCQSettings,
+    updates: int,
+    *,
+    chunk: int = CHUNK,
+) -> tuple[BCQTraining, Float32Array]:
+    """Update every model so many more times, each on its own data set.
+
+    Parameters
+    ----------
+    training : BCQTraining
+        From :func:`start`, or from this function; it is not changed.
+    datasets : sequence of Transitions
+        One per model; their sizes may differ. Actions in [-1, 1].
+    settings : BCQSettings
+        Those of :func:`start`.
+    updates : int
+        Updates per model, >= 1.
+    chunk : int
+        Updates per compiled call; random numbers are drawn per chunk, so it is part of the
+        result, and must divide the updates made before. Memory of a chunk's noise:
+        models x chunk x batch_size x (candidates + 2) x L floats.
+
+    Returns
+    -------
+    BCQTraining
+    losses : ndarray, shape (models, chunks, 4)
+        Means over the updates of each chunk, named by :data:`LOSSES`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For data sets of other sizes, actions outside [-1, 1], or numbers out of range.
+
+    Examples
+    --------
+    >>> training = start(BCQSettings.laptop(), 2, 1, seeds=[0])
+    >>> beyond = Transitions(np.zeros((1, 2)), [[1.5]], [0.0], np.zeros((1, 2)), [True])
+    >>> train(training, [beyond], BCQSettings.laptop(), updates=100)
+    Traceback (most recent call last):
+    ValueError: actions must lie in [-1, 1], got one of size 1.5
+    """
+    end = training.updates + check.whole("updates", updates)
+    if training.updates % check.whole("chunk", chunk):
+        raise ValueError(
+            f"chunk must divide the updates made before, {training.updates}, got {chunk}"
+        )
+    action_size = _check_datasets(training, datasets, settings)
+    sizes = np.array([len(one) for one in datasets], dtype=np.uint32)
+    groups = parallel.groups(len(datasets))
+    everything = _padded(datasets, int(sizes.max()))
+    data = [parallel.part_of(everything, group) for group in groups]
+    states = [parallel.part_of(training.models, group) for group in groups]
+    losses = []
+    for done in range(training.updates, end, chunk):
+        keys, length = _raw_keys(training.seeds, 1, done // chunk), min(chunk, end - done)
+        given = [
+            (state, rows, sizes[group], keys[group], length, action_size, settings)
+            for state, rows, group in zip(states, data, groups, strict=True)
+        ]
+        states, means = map(list, zip(*parallel.on_threads(_run_chunk, given), strict=True))
+        losses.append(np.concatenate(means))
+    trained = BCQTraining(parallel.joined(states), training.seeds, end)
+    return trained, np.stack(losses, axis=1)
+
+
+def _raw_keys(seeds: Sequence[int] | NDArray[np.int64], *purpose: int) -> NDArray[np.uint32]:
+    """Raw keys (models, 2, 4): two for each seed and purpose."""
+    words = [np.random.SeedSequence(int(s), spawn_key=purpose).generate_state(8) for s in seeds]
+    return np.array(words, dtype=np.uint32).reshape(-1, 2, 4)
+
+
+@partial(jax.jit, static_argnames=("length", "action_size", "settings"))
+def _run_chunk(
+    state: BCQState,
+    data: Batch,
+    sizes: jax.Array,
+    keys: jax.Array,
+    length: int,
+    action_size: int,
+    settings: BCQSettings,
+) -> tuple[BCQState, jax.Array]:
+    """`length` updates of every model, with the random numbers of raw keys (models, 2, 4)."""
+
+    def draw(raw_and_size: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        raw, size = raw_and_size
+        rows, bulk = (jax.random.wrap_key_data(raw[i], impl="rbg") for i in (0, 1))
+        # a remainder favours no row by more than a factor 1 + size / 2^32
+        chosen = jax.random.bits(rows, (length, settings.batch_size), jnp.uint32) % size
+        return chosen, _draw(bulk, action_size, settings, (length,))
+
+    chosen, numbers = jax.lax.map(draw, (keys, sizes))  # not vmap, as in start
+
+    def one_model(
+        state: BCQState, data: Batch, chosen: jax.Array, numbers: jax.Array
+    ) -> tuple[BCQState, jax.Array]:
+        def body(state: BCQState, now: tuple[jax.Array, jax.Array]) -> tuple[BCQState, jax.Array]:
+            rows, numbers = now
+            batch = jax.tree.map(lambda x: x[rows], data)
+            return update(state, batch, _cut(numbers), settings)
+
+        state, losses = jax.lax.scan(body, state, (chosen, numbers))
+        return state, losses.mean(axis=0)
+
+    of_all = (state, data, chosen, numbers)
+    trained: tuple[BCQState, jax.Array]
+    if _one_by_one(settings):
+        trained = jax.lax.map(lambda of_one: one_model(*of_one), of_all)
+    else:
+        trained = jax.vmap(one_model)(*of_all)
+    return trained
+
+
+def _one_by_one(settings: BCQSettings) -> bool:
+    """Whether a group's models are updated one after the other.
+
+    On a CPU, products of stacks of wide matrices take about 1.3 times as long as the same
+    products one by one. Accelerators, and small matrices, want stacks.
+    """
+    wide = max(*settings.hidden, *settings.vae_hidden) >= _WIDE
+    return wide and jax.default_backend() == "cpu"
+
+
+def _check_datasets(
+    training: BCQTraining, datasets: Sequence[Transitions], settings: BCQSettings
+) -> int:
+    """Refuse what does not fit; the action size d_A."""
+    check.instance("settings", settings, BCQSettings)
+    models = len(training.seeds)
+    if len(datasets) != models:
+        raise ValueError(f"datasets must be one per model, {models}, got {len(datasets)}")
+    known = BCQPopulation(settings, training.models.parameters)
+    for one in datasets:
+        check.instance("each data set", one, Transitions)
+        for name, own, other in (
+            ("observations", known.observation_size, one.observation_size),
+            ("actions", known.action_size, one.action_size),
+        ):
+            if own != other:
+                raise ValueError(f"the models have {name} of {own} numbers, a data set of {other}")
+        largest = float(np.abs(one.actions).max())
+        if largest > 1 + _ACTION_SLACK:
+            raise ValueError(f"actions must lie in [-1, 1], got one of size {largest:g}")
+    return known.action_size
+
+
+def _padded(datasets: Sequence[Transitions], rows: int) -> Batch:
+    """All data in arrays (models, rows, ...); zeros after the end of the shorter ones."""
+
+    def padded(name: str) -> Float32Array:
+        parts = [np.asarray(getattr(one, name), dtype=np.float32) for one in datasets]
+        out = np.zeros((len(parts), rows, *parts[0].shape[1:]), np.float32)
+        for place, part in zip(out, parts, strict=True):
+            place[: len(part)] = part
+        return out
+
+    return Batch(*(padded(name) for name in Batch._fields))
+
+
+# -- trained models -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class BCQPopulation:
-    """Trained models, stacked; made by :func:`train` or :meth:`load`.
+    """Models that answer queries, stacked.
 
     Attributes
     ----------
     settings : BCQSettings
     parameters : BCQParameters
         Everything, the VAE included; leading axis = models.
-    losses : ndarray, shape (models, chunks, 4)
-        Means over the updates of each chunk, named by :data:`LOSSES`.
-    seeds : tuple of int
-        One per model.
-    updates : int
-        Updates that each model has received.
     """
 
     settings: BCQSettings
     parameters: BCQParameters
-    losses: NDArray[np.float32]
-    seeds: tuple[int, ...]
-    updates: int
 
     def __len__(self) -> int:
-        return len(self.seeds)
+        return int(self.parameters.decoder[-1].bias.shape[0])
 
     @property
     def action_size(self) -> int:
@@ -596,12 +800,7 @@ class BCQPopulation:
                 f"models must be one or more numbers below {len(self)}, got {list(models)}"
             )
         chosen = np.array(rows)
-        return replace(
-            self,
-            parameters=jax.tree.map(lambda leaf: leaf[chosen], self.parameters),
-            losses=self.losses[chosen],
-            seeds=tuple(self.seeds[row] for row in rows),
-        )
+        return replace(self, parameters=jax.tree.map(lambda leaf: leaf[chosen], self.parameters))
 
     def act(self, key: jax.Array, observations: ArrayLike) -> jax.Array:
         """Greedy actions of all models at once, each at its own observations.
@@ -626,9 +825,7 @@ class BCQPopulation:
         actions: jax.Array = _act_all(self.parameters, keys, x, self.settings)
         return actions
 
-    def policy(
-        self, model: int, key: jax.Array
-    ) -> Callable[[NDArray[np.float32], int], NDArray[np.float32]]:
+    def policy(self, model: int, key: jax.Array) -> Callable[[Float32Array, int], Float32Array]:
         """One model as a policy of :func:`dprl.agents.environments.rollout`.
 
         Returns
@@ -639,53 +836,11 @@ class BCQPopulation:
         """
         parameters = self.model(model)
 
-        def policy(observations: NDArray[np.float32], step: int) -> NDArray[np.float32]:
+        def policy(observations: Float32Array, step: int) -> Float32Array:
             now = jax.random.fold_in(key, step)
             return np.asarray(act(parameters, now, jnp.asarray(observations), self.settings))
 
         return policy
-
-    def save(self, path: str | Path) -> None:
-        """Write everything to one file (:func:`dprl.agents.checkpoints.save`)."""
-        checkpoints.save(
-            path,
-            {"parameters": self.parameters, "losses": self.losses},
-            {
-                "kind": "bcq population",
-                "settings": asdict(self.settings),
-                "sizes": [self.observation_size, self.action_size],
-                "seeds": list(self.seeds),
-                "updates": self.updates,
-                "chunks": self.losses.shape[1],
-            },
-        )
-
-    @classmethod
-    def load(cls, path: str | Path) -> BCQPopulation:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        dprl.agents.checkpoints.CheckpointError
-            If it is not such a file.
-        """
-        found = checkpoints.read_metadata(path)
-        if found.get("kind") != "bcq population":
-            raise checkpoints.CheckpointError(
-                f"{Path(path).name} does not hold a BCQ population, but {found.get('kind')!r}"
-            )
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in found["settings"].items()
-        }
-        settings, seeds = BCQSettings(**values), tuple(found["seeds"])
-        observation_size, action_size = found["sizes"]
-        like = _shapes(len(seeds), observation_size, action_size, settings).parameters
-        losses = np.empty((len(seeds), found["chunks"], len(LOSSES)), np.float32)
-        tree = checkpoints.load(path, {"parameters": like, "losses": losses})
-        parameters = jax.tree.map(jnp.asarray, tree["parameters"])
-        return cls(settings, parameters, tree["losses"], seeds, found["updates"])
 
 
 @partial(jax.jit, static_argnames="settings")
@@ -701,313 +856,6 @@ def _act_all(
     return actions
 
 
-def _fresh(
-    raw_keys: NDArray[np.uint32], observation_size: int, action_size: int, settings: BCQSettings
-) -> BCQState:
-    """Stacked first states; raw keys (models, 4)."""
-    # one model after the other, not vmap: this generator mixes the keys of a vmap
-    sizes = (observation_size, action_size, settings)
-    models: list[BCQState] = [_fresh_model(raw, *sizes) for raw in raw_keys]
-    return _stacked(models)
-
-
-@partial(jax.jit, static_argnames=("observation_size", "action_size", "settings"))
-def _fresh_model(
-    raw_key: jax.Array, observation_size: int, action_size: int, settings: BCQSettings
-) -> BCQState:
-    key = jax.random.wrap_key_data(raw_key, impl="rbg")
-    return initialise(key, observation_size, action_size, settings)
-
-
-def _shapes(
-    models: int, observation_size: int, action_size: int, settings: BCQSettings
-) -> BCQState:
-    """The state of so many models, shapes and types only."""
-    raw = np.zeros((models, 4), np.uint32)
-    shapes: BCQState = jax.eval_shape(lambda: _fresh(raw, observation_size, action_size, settings))
-    return shapes
-
-
 def _stacked(trees: Sequence[Tree]) -> Tree:
     whole: Tree = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     return whole
-
-
-def _raw_keys(seeds: Sequence[int], *purpose: int) -> NDArray[np.uint32]:
-    """Raw keys (models, 2, 4): two for each seed and purpose."""
-    words = [np.random.SeedSequence(seed, spawn_key=purpose).generate_state(8) for seed in seeds]
-    return np.array(words, dtype=np.uint32).reshape(-1, 2, 4)
-
-
-@partial(jax.jit, static_argnames=("length", "action_size", "settings"))
-def _run_chunk(
-    state: BCQState,
-    data: Batch,
-    sizes: jax.Array,
-    keys: jax.Array,
-    length: int,
-    action_size: int,
-    settings: BCQSettings,
-) -> tuple[BCQState, jax.Array]:
-    """`length` updates of every model, with the random numbers of raw keys (models, 2, 4)."""
-
-    def draw(raw_and_size: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        raw, size = raw_and_size
-        rows, bulk = (jax.random.wrap_key_data(raw[i], impl="rbg") for i in (0, 1))
-        # a remainder favours no row by more than a factor 1 + size / 2^32
-        chosen = jax.random.bits(rows, (length, settings.batch_size), jnp.uint32) % size
-        return chosen, _draw(bulk, action_size, settings, (length,))
-
-    chosen, numbers = jax.lax.map(draw, (keys, sizes))  # not vmap, as in _fresh
-
-    def one_model(
-        state: BCQState, data: Batch, chosen: jax.Array, numbers: jax.Array
-    ) -> tuple[BCQState, jax.Array]:
-        def body(state: BCQState, now: tuple[jax.Array, jax.Array]) -> tuple[BCQState, jax.Array]:
-            rows, numbers = now
-            batch = jax.tree.map(lambda x: x[rows], data)
-            return update(state, batch, _cut(numbers), settings)
-
-        state, losses = jax.lax.scan(body, state, (chosen, numbers))
-        return state, losses.mean(axis=0)
-
-    of_all = (state, data, chosen, numbers)
-    trained: tuple[BCQState, jax.Array]
-    if _one_by_one(settings):
-        trained = jax.lax.map(lambda of_one: one_model(*of_one), of_all)
-    else:
-        trained = jax.vmap(one_model)(*of_all)
-    return trained
-
-
-def _one_by_one(settings: BCQSettings) -> bool:
-    """Whether a group's models are updated one after the other.
-
-    On a CPU, products of stacks of wide matrices take about 1.3 times as long as the same
-    products one by one. Accelerators, and small matrices, want stacks.
-    """
-    wide = max(*settings.hidden, *settings.vae_hidden) >= _WIDE
-    return wide and jax.default_backend() == "cpu"
-
-
-def train(
-    datasets: Sequence[Transitions],
-    settings: BCQSettings,
-    *,
-    seeds: Sequence[int],
-    updates: int,
-    chunk: int = CHUNK,
-    checkpoint: str | Path | None = None,
-    save_every: float = 60.0,
-    deadline: checkpoints.Deadline | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> BCQPopulation:
-    """Train one model on each data set, all in lockstep.
-
-    Model i draws its initial networks, batches and noise from ``seeds[i]`` alone. Two calls with
-    the same arguments give the same parameters on the same machine, bit by bit, also if one
-    of them was killed in between and resumed from its checkpoint.
-
-    Parameters
-    ----------
-    datasets : sequence of Transitions
-        One per model; their sizes may differ. Actions in [-1, 1].
-    settings : BCQSettings
-    seeds : sequence of int
-        One per model, >= 0; equal seeds give equal networks at the start.
-    updates : int
-        Updates per model.
-    chunk : int
-        Updates per compiled call; random numbers are drawn per chunk, so it is part of the
-        result. Memory of a chunk's noise: models x chunk x batch_size x (candidates + 2) x L
-        floats.
-    checkpoint : path, optional
-        File to resume from, if it exists, and to write: every `save_every` seconds, at the
-        deadline and at the end. It can be continued with a larger `updates`, if it stopped at
-        a multiple of `chunk`.
-    save_every : float
-        Seconds between checkpoints, > 0.
-    deadline : Deadline, optional
-        When it passes, a checkpoint is written and
-        :class:`~dprl.agents.checkpoints.OutOfTime` raised.
-    progress : callable, optional
-        Called with (updates done, updates) after each chunk.
-
-    Returns
-    -------
-    BCQPopulation
-
-    Raises
-    ------
-    TypeError, ValueError
-        For data sets of different sizes of observation or action, actions outside [-1, 1],
-        another number of seeds, or numbers out of range.
-    dprl.agents.checkpoints.CheckpointError
-        If the checkpoint is one of other data, settings, seeds or chunk, or has more updates.
-
-    Examples
-    --------
-    >>> beyond = Transitions(np.zeros((1, 2)), [[1.5]], [0.0], np.zeros((1, 2)), [True])
-    >>> train([beyond], BCQSettings.laptop(), seeds=[0], updates=100)
-    Traceback (most recent call last):
-    ValueError: actions must lie in [-1, 1], got one of size 1.5
-    """
-    check.whole("updates", updates)
-    check.whole("chunk", chunk)
-    check.positive("save_every", save_every)
-    observation_size, action_size = _check_datasets(datasets, settings)
-    seeds = tuple(check.whole("each seed", seed, minimum=0) for seed in seeds)
-    if len(seeds) != len(datasets):
-        raise ValueError(
-            f"seeds must have one entry per data set, {len(datasets)}, got {len(seeds)}"
-        )
-    identity = {
-        "kind": "bcq training",
-        "settings": asdict(settings),
-        "data": checkpoints.fingerprint(
-            [[getattr(one, name) for name in Batch._fields] for one in datasets]
-        ),
-        "seeds": list(seeds),
-        "chunk": chunk,
-    }
-    path = None if checkpoint is None else Path(checkpoint)
-    given = (observation_size, action_size, settings)
-    if path is not None and path.exists():
-        like = _shapes(len(seeds), *given)
-        state, losses, done = _resume(path, like, identity, updates, chunk)
-    else:
-        state, done = _fresh(_raw_keys(seeds, 0)[:, 0], *given), 0
-        losses = np.zeros((len(seeds), 0, len(LOSSES)), np.float32)
-    team = _Team(datasets, action_size, settings)
-
-    def write() -> None:
-        if path is not None:
-            known = {**identity, "done": done, "chunks": losses.shape[1]}
-            checkpoints.save(path, {"state": state, "losses": losses}, known)
-
-    saved = time.monotonic()
-    while done < updates:
-        length = min(chunk, updates - done)
-        state, means = team.run(state, _raw_keys(seeds, 1, done // chunk), length)
-        losses = np.concatenate([losses, means[:, None]], axis=1)
-        done += length
-        if progress is not None:
-            progress(done, updates)
-        stop = deadline is not None and deadline.passed and done < updates
-        if stop or done == updates or time.monotonic() - saved > save_every:
-            write()
-            saved = time.monotonic()
-        if stop and deadline is not None:
-            deadline.check()
-    return BCQPopulation(settings, state.parameters, losses, seeds, done)
-
-
-class _Team:
-    """The models of a training, in groups that learn side by side.
-
-    The products of small matrices use one core. On a CPU as many groups as there are cores
-    learn at the same time, each on its own thread; an accelerator takes all models at once.
-    """
-
-    def __init__(
-        self, datasets: Sequence[Transitions], action_size: int, settings: BCQSettings
-    ) -> None:
-        cores = len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 1
-        sizes = np.array([len(one) for one in datasets], dtype=np.uint32)
-        everything = _stack(datasets, int(sizes.max()))
-        self.groups = [
-            slice(int(part[0]), int(part[-1]) + 1)
-            for part in np.array_split(np.arange(len(sizes)), min(cores, len(sizes)))
-        ]
-        self.data = [_part(everything, group) for group in self.groups]
-        self.sizes = [sizes[group] for group in self.groups]
-        self.given = (action_size, settings)
-        self.compiled: set[tuple[int, int]] = set()
-
-    def run(
-        self, state: BCQState, keys: NDArray[np.uint32], length: int
-    ) -> tuple[BCQState, NDArray[np.float32]]:
-        """One chunk; the new state and mean losses of all models."""
-
-        def of_group(i: int) -> tuple[BCQState, jax.Array]:
-            group = self.groups[i]
-            after: tuple[BCQState, jax.Array] = _run_chunk(
-                _part(state, group), self.data[i], self.sizes[i], keys[group], length, *self.given
-            )
-            jax.tree.map(lambda leaf: leaf.block_until_ready(), after)
-            return after
-
-        # groups of one size share a program: the first of them compiles it alone
-        shapes = [(len(sizes), length) for sizes in self.sizes]
-        first = {shape: i for i, shape in enumerate(shapes) if shape not in self.compiled}
-        done = {i: of_group(i) for i in first.values()}
-        self.compiled.update(first)
-        rest = [i for i in range(len(self.groups)) if i not in done]
-        if rest:
-            with ThreadPoolExecutor(len(rest)) as workers:
-                done.update(zip(rest, workers.map(of_group, rest), strict=True))
-        states, losses = zip(*(done[i] for i in range(len(self.groups))), strict=True)
-        return _joined(states), np.concatenate([np.asarray(x) for x in losses])
-
-
-def _part(tree: Tree, group: slice) -> Tree:
-    part: Tree = jax.tree.map(lambda leaf: jnp.asarray(leaf[group]), tree)
-    return part
-
-
-def _joined(trees: Sequence[Tree]) -> Tree:
-    whole: Tree = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
-    return whole
-
-
-def _resume(
-    path: Path, like: BCQState, identity: dict[str, Any], updates: int, chunk: int
-) -> tuple[BCQState, NDArray[np.float32], int]:
-    found = checkpoints.read_metadata(path)
-    shape = (len(identity["seeds"]), int(found.get("chunks", 0)), len(LOSSES))
-    tree = checkpoints.load(
-        path,
-        {"state": like, "losses": np.empty(shape, np.float32)},
-        metadata=identity,
-    )
-    done = int(found["done"])
-    if done > updates:
-        raise checkpoints.CheckpointError(
-            f"{path.name} has {done} updates already, more than the {updates} asked for"
-        )
-    if done < updates and done % chunk:
-        raise checkpoints.CheckpointError(
-            f"{path.name} ended after {done} updates, within a chunk of {chunk}: "
-            "it cannot be continued"
-        )
-    return jax.tree.map(jnp.asarray, tree["state"]), tree["losses"], done
-
-
-def _check_datasets(datasets: Sequence[Transitions], settings: BCQSettings) -> tuple[int, int]:
-    check.instance("settings", settings, BCQSettings)
-    if not datasets:
-        raise ValueError("datasets must hold at least one data set")
-    for one in datasets:
-        check.instance("each data set", one, Transitions)
-        largest = float(np.abs(one.actions).max())
-        if largest > 1 + _ACTION_SLACK:
-            raise ValueError(f"actions must lie in [-1, 1], got one of size {largest:g}")
-    sizes = {(one.observation_size, one.action_size) for one in datasets}
-    if len(sizes) > 1:
-        raise ValueError(
-            f"all data sets must have the same sizes of observation and action, got {sorted(sizes)}"
-        )
-    return sizes.pop()
-
-
-def _stack(datasets: Sequence[Transitions], rows: int) -> Batch:
-    """All data in arrays (models, rows, ...); zeros after the end of the shorter ones."""
-
-    def padded(name: str) -> NDArray[np.float32]:
-        parts = [np.asarray(getattr(one, name), dtype=np.float32) for one in datasets]
-        out = np.zeros((len(parts), rows, *parts[0].shape[1:]), np.float32)
-        for place, part in zip(out, parts, strict=True):
-            place[: len(part)] = part
-        return out
-
-    return Batch(*(jnp.asarray(padded(name)) for name in Batch._fields))

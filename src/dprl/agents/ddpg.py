@@ -9,8 +9,10 @@ An actor :math:`\pi_\phi` and a critic :math:`Q_\theta` are trained on transitio
     theta' <- tau theta + (1 - tau) theta',  phi' <- tau phi + (1 - tau) phi'
 
 :func:`update` is this step for *one* agent, a pure function. A population is the same
-function under ``jax.vmap``; :func:`train` steps the environments of all its agents
-together and makes one update per agent and environment step.
+function under ``jax.vmap``: :func:`start` makes one, and :func:`train` steps the environments
+of all its agents together, with one update per agent and environment step. All that the future
+of a training depends on is in a :class:`DDPGTraining`, a tree of arrays: to go on from one is,
+bit by bit on the same machine, never to have stopped.
 
 The algorithm is that of Lillicrap et al. (2016) with the changes of Fujimoto et al. (2018),
 which later code, also that of BCQ's authors, kept: Gaussian instead of Ornstein-Uhlenbeck
@@ -25,14 +27,9 @@ Hoof and Meger 2018, appendix C.
 from __future__ import annotations
 
 import functools
-import itertools
-import os
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,17 +39,16 @@ from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
 from dprl import _validation as check
-from dprl.agents import checkpoints, environments
+from dprl._validation import FloatArray, IntArray
+from dprl.agents import parallel, replay
+from dprl.agents.environments import (
+    ParallelEnvironments,
+    Task,
+    draw_initial_states,
+    environment,
+)
+from dprl.agents.episodes import Float32Array
 from dprl.agents.networks import Batch, Params, mlp_apply, mlp_inits, soft_update
-
-Float32Array = NDArray[np.float32]
-Tree = TypeVar("Tree")
-
-#: Shape of a policy as roll-outs call it: (observations (n, d_s), step) -> actions (n, d_A).
-Policy = Callable[[Float32Array, int], Float32Array]
-
-# A checkpoint holds the whole replay buffer; more often than this it is not written.
-_SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
 @dataclass(frozen=True)
@@ -112,10 +108,7 @@ class DDPGSettings:
         if self.tau > 1:
             raise ValueError(f"tau must lie in (0, 1], got {self.tau!r}")
         check.discount(self.discount)
-        if check.real("exploration_noise", self.exploration_noise) < 0:
-            raise ValueError(
-                f"exploration_noise must not be negative, got {self.exploration_noise!r}"
-            )
+        check.not_negative("exploration_noise", self.exploration_noise)
 
     @classmethod
     def paper(cls) -> DDPGSettings:
@@ -285,500 +278,176 @@ def _adam(
     return moved, optimiser
 
 
-# -- a population ------------------------------------------------------------------------
+# -- training a population -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class DDPGPopulation:
-    """Trained agents, stacked along the first axis of every array; made by :func:`train`.
+class DDPGTraining(NamedTuple):
+    """A population in training: all that its future depends on, and nothing but arrays.
 
     Attributes
     ----------
-    environment : str
-        Name of the environment.
-    settings : DDPGSettings
-    t_max : int
-        Maximum length of an episode in training and evaluation.
-    timeout_is_terminal : bool
-        Whether the end by t_max was stored as an absorbing state.
-    seeds : tuple of int
-        One per agent.
-    trained_steps : int
-        Environment steps of each agent.
-    state : DDPGState
-        Everything the agents know; each leaf has shape (agents, ...).
-    steps : ndarray of int, shape (k,)
-        When the policies were evaluated; the first entry is 0, before any training.
-    returns : ndarray, shape (agents, k, episodes)
-        Undiscounted returns of greedy episodes. Episode j starts in the same state for all
-        agents and evaluations.
-    lengths : ndarray of int, shape (agents, k, episodes)
-        Their lengths in steps.
+    agents : DDPGState
+        What the agents know; each leaf has shape (agents, ...).
+    buffer : array of float32, shape (agents, capacity, 2 d_s + d_A + 2)
+        Replay buffers, rows s, a, r, s', terminal; the oldest row is overwritten.
+    full_states, elapsed : ndarray, shapes (agents, m) and (agents,)
+        Where the environments are, see :class:`dprl.agents.environments.ParallelEnvironments`.
+    generators : ndarray of uint64, shape (agents, 6)
+        States of the generators of all that is random about each agent.
+    step : int
+        Environment steps that each agent has made.
     """
 
-    environment: str
-    settings: DDPGSettings
-    t_max: int
-    timeout_is_terminal: bool
-    seeds: tuple[int, ...]
-    trained_steps: int
-    state: DDPGState
-    steps: NDArray[np.int64]
-    returns: NDArray[np.float64]
-    lengths: NDArray[np.int64]
-
-    @property
-    def agents(self) -> int:
-        """How many agents there are."""
-        return len(self.seeds)
-
-    def policy(self, agent: int) -> Policy:
-        """The greedy policy of one agent, as roll-outs call it.
-
-        Parameters
-        ----------
-        agent : int
-            0 ... agents - 1.
-        """
-        if check.whole("agent", agent, minimum=0) >= self.agents:
-            raise ValueError(f"agent must lie in 0 ... {self.agents - 1}, got {agent}")
-        actor = jax.tree.map(lambda leaf: leaf[agent], self.state.actor)
-
-        def act_greedily(observations: Float32Array, step: int) -> Float32Array:
-            return np.asarray(_act_one(actor, observations))
-
-        return act_greedily
-
-    def population_policy(self) -> Policy:
-        """The greedy policies of all agents in one call.
-
-        Returns
-        -------
-        callable
-            Observations of shape (agents, n, d_s) give actions of shape (agents, n, d_A).
-            Observations of shape (agents n, d_s) are read agent after agent and give actions
-            of shape (agents n, d_A).
-        """
-        actors, agents = self.state.actor, self.agents
-
-        def act_greedily(observations: Float32Array, step: int) -> Float32Array:
-            if observations.ndim not in (2, 3) or observations.shape[0] % agents:
-                raise ValueError(
-                    f"observations must have shape ({agents}, n, d_s) or ({agents} n, d_s), "
-                    f"got {observations.shape}"
-                )
-            grouped = observations.reshape(agents, -1, observations.shape[-1])
-            actions = np.asarray(_act_all(actors, grouped))
-            return actions.reshape(*observations.shape[:-1], actions.shape[-1])
-
-        return act_greedily
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything into one file; see :mod:`dprl.agents.checkpoints`."""
-        checkpoints.save(
-            path,
-            {
-                "state": self.state,
-                "steps": self.steps,
-                "returns": self.returns,
-                "lengths": self.lengths,
-            },
-            {
-                "kind": "DDPG population",
-                "environment": self.environment,
-                "settings": asdict(self.settings),
-                "t_max": self.t_max,
-                "timeout_is_terminal": self.timeout_is_terminal,
-                "seeds": list(self.seeds),
-                "trained_steps": self.trained_steps,
-                "curve": list(self.returns.shape),
-            },
-        )
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> DDPGPopulation:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        FileNotFoundError, CheckpointError
-            If there is no such file, or it holds something else.
-        """
-        known = checkpoints.read_metadata(path)
-        if known.get("kind") != "DDPG population":
-            raise checkpoints.CheckpointError(f"{Path(path).name} holds no DDPG population")
-        given = known["settings"]
-        settings = DDPGSettings(**{**given, "hidden": tuple(given["hidden"])})
-        curve = tuple(known["curve"])
-        like = {
-            "state": _shapes(known["environment"], settings, len(known["seeds"])),
-            "steps": np.zeros(curve[1], np.int64),
-            "returns": np.zeros(curve),
-            "lengths": np.zeros(curve, np.int64),
-        }
-        tree = checkpoints.load(path, like)
-        return cls(
-            known["environment"],
-            settings,
-            known["t_max"],
-            known["timeout_is_terminal"],
-            tuple(known["seeds"]),
-            known["trained_steps"],
-            jax.tree.map(jnp.asarray, tree["state"]),
-            tree["steps"],
-            tree["returns"],
-            tree["lengths"],
-        )
+    agents: DDPGState
+    buffer: jax.Array
+    full_states: FloatArray
+    elapsed: IntArray
+    generators: NDArray[np.uint64]
+    step: int
 
 
-_act_one = jax.jit(act)
-_act_all = jax.jit(jax.vmap(act))
+def start(task: Task, settings: DDPGSettings, seeds: Sequence[int]) -> DDPGTraining:
+    """One new agent per seed, from which alone everything random about it comes.
 
+    Parameters
+    ----------
+    task : Task
+    settings : DDPGSettings
+        A buffer takes its whole capacity at once.
+    seeds : sequence of int
+        >= 0, distinct, at least one.
 
-def _shapes(name: str, settings: DDPGSettings, agents: int) -> DDPGState:
-    """Shapes and dtypes of a population's state."""
-    env = environments.environment(name)
-
-    def one(key: jax.Array) -> DDPGState:
-        return initialise(key, env.observation_size, env.action_size, settings)
-
-    shapes: DDPGState = jax.eval_shape(jax.vmap(one), jax.random.split(jax.random.key(0), agents))
-    return shapes
-
-
-# -- training ----------------------------------------------------------------------------
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is malformed.
+    """
+    check.instance("task", task, Task)
+    check.instance("settings", settings, DDPGSettings)
+    distinct = {check.whole("each seed", seed, minimum=0) for seed in seeds}
+    if not distinct or len(distinct) < len(seeds):
+        raise ValueError(f"seeds must be distinct and at least one, got {list(seeds)}")
+    env = environment(task.environment)
+    # independent streams of each agent: networks, and all that happens while it learns
+    pairs = [np.random.SeedSequence(seed).spawn(2) for seed in seeds]
+    words = [jnp.asarray(first.generate_state(2, np.uint32)) for first, _ in pairs]
+    keys = jnp.stack([jax.random.wrap_key_data(two, impl="threefry2x32") for two in words])
+    generators = [np.random.default_rng(second) for _, second in pairs]
+    world = ParallelEnvironments(env.name, len(seeds), task.t_max, threads=1)
+    world.reset(np.concatenate([draw_initial_states(env.name, 1, rng) for rng in generators]))
+    agents = _initialise_all(keys, env.observation_size, env.action_size, settings.hidden)
+    buffer = jnp.zeros((len(seeds), settings.capacity, replay.row_size(env)), jnp.float32)
+    return _training(agents, buffer, world, generators, 0)
 
 
 def train(
-    name: str,
+    training: DDPGTraining,
+    task: Task,
     settings: DDPGSettings,
-    *,
-    seeds: Sequence[int],
     steps: int,
-    t_max: int,
-    evaluate_every: int = 5_000,
-    evaluation_episodes: int = 10,
+    *,
     chunk: int = 50,
-    timeout_is_terminal: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    deadline: checkpoints.Deadline | None = None,
-    progress: Callable[[int, int], object] | None = None,
     threads: int | None = None,
-) -> DDPGPopulation:
-    """Train one agent per seed, all in lockstep, with one update per environment step.
+) -> DDPGTraining:
+    """Train all agents for so many more environment steps.
 
     Steps are taken in chunks: ``chunk`` environment steps of every agent, then as many
     updates, whose mini-batches are drawn from all that the buffer then holds. So the policy
     that collects is at most ``chunk`` updates old. In the warm-up actions are uniform and
-    nothing is learned. Everything random about an agent comes from its seed.
-
-    The same call gives the same parameters on the same machine, bit by bit, whether it ran
-    through or was killed and continued from its checkpoint.
+    nothing is learned.
 
     Parameters
     ----------
-    name : str
-        One of :data:`dprl.agents.environments.NAMES`.
-    settings : DDPGSettings
-    seeds : sequence of int
-        One per agent, >= 0, distinct.
+    training : DDPGTraining
+        From :func:`start`, or from this function; it is not changed.
+    task, settings
+        Those of :func:`start`.
     steps : int
-        Environment steps of each agent, the warm-up included.
-    t_max : int
-        Maximum length of an episode, >= 1. Its end is a truncation: the state reached is
-        not absorbing and its value counts.
-    evaluate_every, evaluation_episodes : int
-        The greedy policy is evaluated before training, whenever so many steps have been
-        made, and at the end; on so many episodes.
+        Environment steps of each agent, >= 1, the warm-up included.
     chunk : int
-        It must divide ``steps``, ``evaluate_every``, the warm-up and the buffer's capacity.
-    timeout_is_terminal : bool
-        Store the end by t_max as if the state reached were absorbing.
-    checkpoint : path, optional
-        File that holds everything needed to continue: about once a minute, and when the
-        deadline passes. It is read if it exists.
-    deadline : Deadline, optional
-        Looked at after each chunk.
-    progress : callable, optional
-        ``progress(done, steps)``, called after each chunk.
+        It must divide ``steps``, the steps made before, the warm-up and the capacity.
     threads : int, optional
         Threads that step the environments, see
         :class:`dprl.agents.environments.ParallelEnvironments`.
 
-    Returns
-    -------
-    DDPGPopulation
-
     Raises
     ------
-    OutOfTime
-        If the deadline passed. With a checkpoint, call again to continue.
-    CheckpointError
-        If the checkpoint was made by another call.
     TypeError, ValueError
-        For an unknown environment or a number outside its range.
+        If an argument is malformed, or the training is of other environments or capacity.
 
     Examples
     --------
+    >>> task = Task("Hopper-v5", t_max=5)
     >>> tiny = DDPGSettings(hidden=(8,), batch_size=4, warm_up=10, capacity=100)
-    >>> agents = train("Hopper-v5", tiny, seeds=[0, 1], steps=20, t_max=5, chunk=10,
-    ...                evaluate_every=10, evaluation_episodes=2, threads=1)
-    >>> agents.steps.tolist(), agents.returns.shape
-    ([0, 10, 20], (2, 3, 2))
-    >>> agents.policy(1)(np.zeros((4, 11), np.float32), 0).shape
-    (4, 3)
+    >>> training = train(start(task, tiny, seeds=[0, 1]), task, tiny, 20, chunk=10, threads=1)
+    >>> training.step, jax.vmap(act)(training.agents.actor, np.zeros((2, 4, 11))).shape
+    (20, (2, 4, 3))
     """
-    plan = _Plan(
-        name,
-        settings,
-        tuple(seeds),
-        steps,
-        t_max,
-        evaluate_every,
-        evaluation_episodes,
-        chunk,
-        timeout_is_terminal,
+    check.instance("task", task, Task)
+    check.instance("settings", settings, DDPGSettings)
+    for name, number in (
+        ("steps", check.whole("steps", steps)),
+        ("the steps made before", training.step),
+        ("the warm-up", settings.warm_up),
+        ("the buffer's capacity", settings.capacity),
+    ):
+        if number % check.whole("chunk", chunk):
+            raise ValueError(f"chunk must divide {name}, {number}, got {chunk}")
+    env, agents = environment(task.environment), len(training.generators)
+    expected = (agents, settings.capacity, replay.row_size(env))
+    if training.buffer.shape != expected:
+        raise ValueError(
+            f"the training has buffers of shape {training.buffer.shape}, expected {expected}"
+        )
+    generators = [parallel.generator_from(state) for state in training.generators]
+    groups = parallel.groups(agents)
+    states = [parallel.part_of(training.agents, group) for group in groups]
+    buffers = [parallel.part_of(training.buffer, group) for group in groups]
+    world = ParallelEnvironments(
+        env.name,
+        agents,
+        task.t_max,
+        timeout_is_terminal=task.timeout_is_terminal,
+        threads=threads,
     )
-    path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and path.exists():
-        checkpoints.read_metadata(path, plan.identity())  # refused before anything is made
-    run = _Run(plan, threads)
-    try:
-        if path is not None and path.exists():
-            run.read(path)
-        written = time.monotonic()
-        while True:
-            run.evaluate_if_due()
-            if run.step == steps:
-                break
-            run.advance()
-            if progress is not None:
-                progress(run.step, steps)
-            late = deadline is not None and deadline.passed and run.step < steps
-            due = time.monotonic() - written > _SECONDS_BETWEEN_CHECKPOINTS
-            if path is not None and (late or due):
-                run.write(path)
-                written = time.monotonic()
-            if late and deadline is not None:
-                deadline.check()
-        return run.population()
-    finally:
-        run.close()
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be trained: the arguments of :func:`train` that decide its result."""
-
-    environment: str
-    settings: DDPGSettings
-    seeds: tuple[int, ...]
-    steps: int
-    t_max: int
-    evaluate_every: int
-    evaluation_episodes: int
-    chunk: int
-    timeout_is_terminal: bool
-
-    def __post_init__(self) -> None:
-        environments.environment(self.environment)
-        check.instance("settings", self.settings, DDPGSettings)
-        check.instance("timeout_is_terminal", self.timeout_is_terminal, bool)
-        for seed in self.seeds:
-            check.whole("each seed", seed, minimum=0)
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds must be distinct and at least one, got {list(self.seeds)}")
-        for name in ("steps", "t_max", "evaluate_every", "evaluation_episodes", "chunk"):
-            check.whole(name, getattr(self, name))
-        for what, number in (
-            ("steps", self.steps),
-            ("evaluate_every", self.evaluate_every),
-            ("the warm-up", self.settings.warm_up),
-            ("the buffer's capacity", self.settings.capacity),
-        ):
-            if number % self.chunk:
-                raise ValueError(f"chunk must divide {what}, {number}, got {self.chunk}")
-        if self.settings.warm_up >= self.steps:
-            raise ValueError(
-                f"steps must exceed the warm-up of {self.settings.warm_up} steps, got {self.steps}"
-            )
-
-    def identity(self) -> dict[str, Any]:
-        """What a checkpoint must say to be continued."""
-        return {"kind": "DDPG training", **asdict(self)}
-
-
-class _Run:
-    """One training of a population: its memory, its environments, its clocks."""
-
-    def __init__(self, plan: _Plan, threads: int | None) -> None:
-        self.plan, self.agents = plan, len(plan.seeds)
-        self.world = environments.environment(plan.environment)
-        # independent streams of each agent: networks, and all that happens while it learns
-        pairs = [np.random.SeedSequence(seed).spawn(2) for seed in plan.seeds]
-        keys = jnp.stack(
-            [
-                jax.random.wrap_key_data(
-                    jnp.asarray(first.generate_state(2, np.uint32)), impl="threefry2x32"
-                )
-                for first, _ in pairs
+    world.restore(training.full_states, training.elapsed)
+    end = training.step + steps
+    for step in range(training.step, end, chunk):
+        position, filled = step % settings.capacity, min(step + chunk, settings.capacity)
+        if step < settings.warm_up:
+            rows = replay.collect(world, generators, chunk)
+            buffers = [
+                replay.store(one, rows[group], position)
+                for one, group in zip(buffers, groups, strict=True)
             ]
-        )
-        self.generators = [np.random.default_rng(second) for _, second in pairs]
-        state = _initialise_all(
-            keys, self.world.observation_size, self.world.action_size, plan.settings.hidden
-        )
-        width = 2 * self.world.observation_size + self.world.action_size + 2
-        self.capacity = min(plan.settings.capacity, plan.steps)
-        self.groups = _groups(self.agents)
-        self.states = [_part(state, group) for group in self.groups]
-        self.buffers = [
-            jnp.zeros((group.stop - group.start, self.capacity, width), jnp.float32)
-            for group in self.groups
-        ]
-        self.workers, self.compiled = ThreadPoolExecutor(len(self.groups)), False
-        self.step = 0
-        self.environments = environments.ParallelEnvironments(
-            plan.environment,
-            self.agents,
-            plan.t_max,
-            timeout_is_terminal=plan.timeout_is_terminal,
-            threads=threads,
-        )
-        self.observations = self.environments.reset(
-            np.concatenate([self.initial_state(agent) for agent in range(self.agents)])
-        )
-        self.when = np.unique([*range(0, plan.steps, plan.evaluate_every), plan.steps])
-        shape = (self.agents, self.when.size, plan.evaluation_episodes)
-        self.returns, self.lengths = np.full(shape, np.nan), np.zeros(shape, np.int64)
-        # the same episodes for every agent, evaluation, and training
-        self.starts = environments.draw_initial_states(
-            plan.environment,
-            plan.evaluation_episodes,
-            np.random.default_rng(np.random.SeedSequence(0)),
-        )
-
-    def close(self) -> None:
-        self.workers.shutdown()
-        self.environments.close()
-
-    @property
-    def filled(self) -> int:
-        """Transitions in the buffer of each agent."""
-        return min(self.step, self.capacity)
-
-    def initial_state(self, agent: int) -> NDArray[np.float64]:
-        return environments.draw_initial_states(self.world.name, 1, self.generators[agent])
-
-    def advance(self) -> None:
-        """One chunk: environment steps, then updates."""
-        learning = self.step >= self.plan.settings.warm_up
-        rows = self.collect(learning)
-        position, self.step = self.step % self.capacity, self.step + self.plan.chunk
-        if learning:
-            size = (self.plan.chunk, self.plan.settings.batch_size)
-            picked = np.stack([rng.integers(0, self.filled, size) for rng in self.generators])
-            self.learn(rows, position, picked.astype(np.int32))
         else:
-            for i, group in enumerate(self.groups):
-                self.buffers[i] = _store(self.buffers[i], rows[group], position)
-
-    def learn(self, rows: Float32Array, position: int, picked: NDArray[np.int32]) -> None:
-        """The updates of one chunk, each group of agents on its own thread."""
-
-        def of_group(i: int) -> tuple[DDPGState, jax.Array]:
-            group, state, buffer = self.groups[i], self.states[i], self.buffers[i]
-            after: tuple[DDPGState, jax.Array] = _learn(
-                state, buffer, rows[group], position, picked[group], self.plan.settings
+            actors = parallel.joined([state.actor for state in states])
+            rows = replay.collect(
+                world, generators, chunk, _acting(actors), settings.exploration_noise
             )
-            jax.tree.map(lambda leaf: leaf.block_until_ready(), after)
-            return after
+            size = (chunk, settings.batch_size)
+            picked = np.stack([rng.integers(0, filled, size) for rng in generators])
+            picked = picked.astype(np.int32)
+            given = [
+                (state, buffer, rows[group], position, picked[group], settings)
+                for state, buffer, group in zip(states, buffers, groups, strict=True)
+            ]
+            learned = parallel.on_threads(_learn, given)
+            states, buffers = [list(part) for part in zip(*learned, strict=True)]
+    return _training(parallel.joined(states), parallel.joined(buffers), world, generators, end)
 
-        # the first call compiles: once, for groups of one size
-        side_by_side = self.workers.map if self.compiled else map
-        done = list(side_by_side(of_group, range(len(self.groups))))
-        self.compiled = True
-        self.states, self.buffers = [list(part) for part in zip(*done, strict=True)]
 
-    def collect(self, learning: bool) -> Float32Array:
-        """Transitions of one chunk, shape (agents, chunk, width)."""
-        d_s, d_a = self.world.observation_size, self.world.action_size
-        rows = np.empty((self.agents, self.plan.chunk, 2 * d_s + d_a + 2), np.float32)
-        drawn = np.empty((self.plan.chunk, self.agents, d_a), np.float32)
-        for agent, rng in enumerate(self.generators):
-            shape = (self.plan.chunk, d_a)
-            drawn[:, agent] = rng.standard_normal(shape) if learning else rng.uniform(-1, 1, shape)
-        act_greedily = _acting(_joined([state.actor for state in self.states]))
-        for t in range(self.plan.chunk):
-            actions = drawn[t]
-            if learning:
-                greedy = act_greedily(self.observations[:, None])[:, 0]
-                actions = np.clip(greedy + self.plan.settings.exploration_noise * actions, -1, 1)
-            step = self.environments.step(actions)
-            rows[:, t, :d_s] = self.observations
-            rows[:, t, d_s : d_s + d_a] = actions
-            rows[:, t, d_s + d_a] = step.rewards
-            rows[:, t, d_s + d_a + 1 : -1] = step.observations
-            rows[:, t, -1] = step.terminals
-            self.observations = step.observations
-            over = step.finished
-            if over.any():
-                starts = [self.initial_state(agent) for agent in np.flatnonzero(over).tolist()]
-                self.observations = self.environments.reset_where(over, np.concatenate(starts))
-        return rows
-
-    def evaluate_if_due(self) -> None:
-        due = np.flatnonzero(self.when == self.step)
-        if due.size and np.isnan(self.returns[:, due[0]]).any():
-            greedy = self.population().population_policy()
-            states = np.tile(self.starts, (self.agents, 1))
-            episodes = environments.rollout(self.world.name, greedy, states, self.plan.t_max)
-            shape = (self.agents, self.plan.evaluation_episodes)
-            self.returns[:, due[0]] = episodes.returns.reshape(shape)
-            self.lengths[:, due[0]] = episodes.lengths.reshape(shape)
-
-    def population(self) -> DDPGPopulation:
-        return DDPGPopulation(
-            self.plan.environment,
-            self.plan.settings,
-            self.plan.t_max,
-            self.plan.timeout_is_terminal,
-            self.plan.seeds,
-            self.step,
-            _joined(self.states),
-            self.when,
-            self.returns,
-            self.lengths,
-        )
-
-    def tree(self, filled: int) -> dict[str, Any]:
-        return {
-            "state": _joined(self.states),
-            "buffer": _joined(self.buffers)[:, :filled],
-            "physics": self.environments.full_states,
-            "elapsed": self.environments.elapsed,
-            "returns": self.returns,
-            "lengths": self.lengths,
-        }
-
-    def write(self, path: Path) -> None:
-        progress = {
-            "step": self.step,
-            "generators": [rng.bit_generator.state for rng in self.generators],
-        }
-        checkpoints.save(path, self.tree(self.filled), {**self.plan.identity(), **progress})
-
-    def read(self, path: Path) -> None:
-        known = checkpoints.read_metadata(path)
-        self.step = int(known.get("step", 0))
-        tree = checkpoints.load(path, self.tree(self.filled), self.plan.identity())
-        self.states = [_part(tree["state"], group) for group in self.groups]
-        for i, group in enumerate(self.groups):
-            self.buffers[i] = _store(self.buffers[i], tree["buffer"][group], 0)
-        self.observations = self.environments.restore(tree["physics"], tree["elapsed"])
-        self.returns, self.lengths = tree["returns"], tree["lengths"]
-        for rng, state in zip(self.generators, known["generators"], strict=True):
-            rng.bit_generator.state = state
+def _training(
+    agents: DDPGState,
+    buffer: jax.Array,
+    world: ParallelEnvironments,
+    generators: Sequence[np.random.Generator],
+    step: int,
+) -> DDPGTraining:
+    drawn = np.stack([parallel.generator_state(rng) for rng in generators])
+    training = DDPGTraining(agents, buffer, world.full_states, world.elapsed, drawn, step)
+    world.close()
+    return training
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
@@ -792,40 +461,13 @@ def _initialise_all(
     return states
 
 
-def _groups(agents: int) -> list[slice]:
-    """Consecutive agents that learn on one thread.
-
-    The products of small matrices use one core. On a CPU as many groups as there are cores
-    learn at the same time; an accelerator takes all agents at once.
-    """
-    known = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = (known or 1) if jax.default_backend() == "cpu" else 1
-    ends = np.linspace(0, agents, min(cores, agents) + 1).round().astype(int).tolist()
-    return [slice(start, stop) for start, stop in itertools.pairwise(ends)]
-
-
-def _part(tree: Tree, group: slice) -> Tree:
-    # through NumPy: nothing to compile; and a copy, since it will be overwritten in place
-    part: Tree = jax.tree.map(lambda leaf: jnp.array(np.asarray(leaf)[group]), tree)
-    return part
-
-
-def _joined(trees: Sequence[Tree]) -> Tree:
-    whole: Tree
-    if len(trees) == 1:
-        whole = jax.tree.map(jnp.copy, trees[0])
-    else:
-        whole = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves)), *trees)
-    return whole
-
-
 def _acting(actors: Params) -> Callable[[Float32Array], Float32Array]:
     """Greedy actions of all agents, (agents, n, d_s) -> (agents, n, d_A), for many small calls.
 
     On a CPU by NumPy, which starts a call in a tenth of the time.
     """
     if jax.default_backend() != "cpu":
-        return lambda observations: np.asarray(_act_all(actors, observations))
+        return lambda observations: np.asarray(jax.vmap(act)(actors, observations))
     layers = [(np.asarray(weight), np.asarray(bias)[:, None]) for weight, bias in actors]
 
     def act_greedily(observations: Float32Array) -> Float32Array:
@@ -838,11 +480,6 @@ def _acting(actors: Params) -> Callable[[Float32Array], Float32Array]:
     return act_greedily
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def _store(buffer: jax.Array, rows: jax.Array, position: int) -> jax.Array:
-    return jax.lax.dynamic_update_slice(buffer, rows, (0, position, 0))
-
-
 @functools.partial(jax.jit, static_argnums=5, donate_argnums=(0, 1))
 def _learn(
     state: DDPGState,
@@ -853,16 +490,12 @@ def _learn(
     settings: DDPGSettings,
 ) -> tuple[DDPGState, jax.Array]:
     """Store a chunk of transitions, then make one update per row of ``picked``."""
-    buffer = jax.lax.dynamic_update_slice(buffer, rows, (0, position, 0))
-    d_s = state.actor[0].weight.shape[1]
-    d_a = state.actor[-1].bias.shape[1]
-    ends = [d_s, d_s + d_a, d_s + d_a + 1, 2 * d_s + d_a + 1]
+    buffer = replay.store(buffer, rows, position)
+    d_s, d_a = state.actor[0].weight.shape[1], state.actor[-1].bias.shape[1]
 
     def one_agent(state: DDPGState, memory: jax.Array, picked: jax.Array) -> DDPGState:
         def one_update(state: DDPGState, rows: jax.Array) -> tuple[DDPGState, None]:
-            s, a, r, s_next, terminal = jnp.split(rows, ends, axis=-1)
-            batch = Batch(s, a, r[:, 0], s_next, terminal[:, 0])
-            return update(state, batch, settings)[0], None
+            return update(state, replay.as_batch(rows, d_s, d_a), settings)[0], None
 
         return jax.lax.scan(one_update, state, memory[picked])[0]
 

@@ -60,6 +60,35 @@ Policy = Callable[[Float32Array, int], ArrayLike]
 
 
 @dataclass(frozen=True)
+class Task:
+    """What an agent learns: an environment, its time limit, and what the limit means.
+
+    Parameters
+    ----------
+    environment : str
+        One of :data:`NAMES`.
+    t_max : int
+        Steps after which an episode is truncated, >= 1.
+    timeout_is_terminal : bool
+        Whether a learner is told that the state at the time limit is absorbing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a value is none of these.
+    """
+
+    environment: str
+    t_max: int
+    timeout_is_terminal: bool = False
+
+    def __post_init__(self) -> None:
+        _check_name(self.environment)
+        check.whole("t_max", self.t_max)
+        check.instance("timeout_is_terminal", self.timeout_is_terminal, bool)
+
+
+@dataclass(frozen=True)
 class Environment:
     """What is public about one environment, and its formulas.
 
@@ -334,9 +363,8 @@ class ParallelEnvironments:
                 f"timeout_is_terminal must be True or False, got {timeout_is_terminal!r}"
             )
         self.timeout_is_terminal = timeout_is_terminal
-        self._batch = mujoco.batch.Batch(
-            _model(name), self.count, min(_threads(threads), self.count)
-        )
+        many = available_cores() if threads is None else check.whole("threads", threads)
+        self._batch = mujoco.batch.Batch(_model(name), self.count, min(many, self.count))
         self._fresh = self._batch.state[0].copy()  # what a reset of MuJoCo gives
         # in a row, time is followed by positions and velocities
         self._physics = self._batch.state[:, 1 : 1 + self.environment.state_size]
@@ -577,10 +605,8 @@ def rollout(
     return Episodes(observations, actions, rewards, parallel.elapsed, step.terminated, start.copy())
 
 
-def _threads(threads: int | None) -> int:
-    """Asked for, or the cores that the process may use."""
-    if threads is not None:
-        return check.whole("threads", threads)
+def available_cores() -> int:
+    """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

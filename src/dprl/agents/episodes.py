@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,6 @@ from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
 
 Float32Array = NDArray[np.float32]
-
-#: Says in a file what it holds.
-KIND = "episodes"
 
 
 def _float32(name: str, values: ArrayLike, ndim: int) -> Float32Array:
@@ -278,7 +274,7 @@ class Episodes:
             raise ValueError(
                 f"indices must lie in 0 ... {len(self) - 1}, got {chosen.min()} to {chosen.max()}"
             )
-        return Episodes(**{name: array[chosen] for name, array in self._arrays().items()})
+        return Episodes(**{name: array[chosen] for name, array in self.arrays().items()})
 
     def transitions(self, *, timeout_is_terminal: bool = False) -> Transitions:
         """All steps, episode after episode, in the order of time.
@@ -328,32 +324,11 @@ class Episodes:
         ]
         if len(set(shapes)) > 1:
             raise ValueError(f"(T, d_s, d_A, k) must agree, got {sorted(set(shapes))}")
-        arrays = [part._arrays() for part in parts]
+        arrays = [part.arrays() for part in parts]
         return cls(**{name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]})
 
-    def save(self, path: str | Path) -> None:
-        """Write all arrays into one file; see :func:`dprl.agents.checkpoints.save`."""
-        # here, so that episodes can be used without JAX
-        from dprl.agents import checkpoints
-
-        checkpoints.save(path, self._arrays(), {"kind": KIND})
-
-    @classmethod
-    def load(cls, path: str | Path) -> Episodes:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        CheckpointError
-            If it is damaged, of another version, or holds something else.
-        """
-        from dprl.agents import checkpoints
-
-        return cls(**checkpoints.load(path, metadata={"kind": KIND}))
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All arrays by name: what ``Episodes(**arrays)`` makes the same episodes of."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
