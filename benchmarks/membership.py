@@ -115,21 +115,17 @@ def gymnasium_steps(given: dict[str, Any]) -> None:
 def ddpg(given: dict[str, Any]) -> None:
     """A training of a population: environment steps, each with an update for every agent."""
     from dprl.agents import ddpg
+    from dprl.agents.environments import Task
 
-    warm_up = given["warm_up"] // given["chunk"]
-    turns, agents = Turns(given["seconds"], skip=warm_up + 3), given["agents"]
-    many = 10**7
-    ddpg.train(
-        given["environment"],
-        _ddpg_settings(given),
-        seeds=range(agents),
-        steps=many,
-        t_max=given["t_max"],
-        evaluate_every=many,
-        evaluation_episodes=1,
-        chunk=given["chunk"],
-        progress=lambda done, total: turns(given["chunk"] * agents),
-    )
+    task, settings = Task(given["environment"], given["t_max"]), _ddpg_settings(given)
+    agents, chunk = given["agents"], given["chunk"]
+    # the warm-up, and the call that compiles
+    training = ddpg.start(task, settings, range(agents))
+    training = ddpg.train(training, task, settings, given["warm_up"] + chunk, chunk=chunk)
+    turns, steps = Turns(given["seconds"], skip=1), 40 * chunk
+    while True:
+        training = ddpg.train(training, task, settings, steps, chunk=chunk)
+        turns(steps * agents)
 
 
 def _ddpg_settings(given: dict[str, Any]) -> Any:
@@ -174,15 +170,11 @@ def bcq(given: dict[str, Any]) -> None:
         batch_size=given["batch_size"],
         candidates=given["candidates"],
     )
+    training, updates = bcq.start(settings, d_s, d_a, range(agents)), 5 * given["chunk"]
     turns = Turns(given["seconds"])
-    bcq.train(
-        [data] * agents,
-        settings,
-        seeds=range(agents),
-        updates=10**7,
-        chunk=given["chunk"],
-        progress=lambda done, total: turns(given["chunk"] * agents),
-    )
+    while True:
+        training, _ = bcq.train(training, [data] * agents, settings, updates, chunk=given["chunk"])
+        turns(updates * agents)
 
 
 WORKERS = {

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -34,8 +35,10 @@ from turns import Worker
 
 from companion import records
 from dprl.agents import bcq, ddpg, environments
+from dprl.agents.environments import Policy, Task
 from dprl.agents.episodes import Episodes
 from experiments.chapter_5 import oracles
+from experiments.chapter_5.stages import load_episodes, save_episodes
 
 ENVIRONMENT = "Hopper-v5"
 T_MAX = 100
@@ -72,48 +75,54 @@ def kept(path: Path, compute: Callable[[], Any]) -> Any:
 # -- dprl: all seeds together ---------------------------------------------------------------
 
 
-def train_ddpg(steps: int, seeds: int, folder: Path) -> ddpg.DDPGPopulation:
-    path = folder / f"ddpg-{seeds}-{steps}.npz"
-    if not path.exists():
-        ddpg.train(
-            ENVIRONMENT,
-            DDPG,
-            seeds=range(seeds),
-            steps=steps,
-            t_max=T_MAX,
-            evaluate_every=steps,
-            evaluation_episodes=1,
-        ).save(path)
-    return ddpg.DDPGPopulation.load(path)
+TASK = Task(ENVIRONMENT, T_MAX)
 
 
-def own_ddpg(seeds: int, folder: Path) -> list[list[float]]:
-    """[seed][stop]; a longer training begins as the shorter one."""
-    agents = [train_ddpg(steps, seeds, folder) for steps in DDPG_STEPS]
-    return [[mean_return(one.policy(seed)) for one in agents] for seed in range(seeds)]
+@functools.cache
+def train_ddpg(seeds: int, steps: int) -> ddpg.DDPGTraining:
+    """A training of so many steps; a longer one goes on from the shorter one."""
+    before = [stop for stop in DDPG_STEPS if stop < steps]
+    training = train_ddpg(seeds, before[-1]) if before else ddpg.start(TASK, DDPG, range(seeds))
+    return ddpg.train(training, TASK, DDPG, steps - training.step)
+
+
+def policies(training: ddpg.DDPGTraining) -> list[Policy]:
+    """The greedy policy of each seed."""
+    returns = np.empty((len(training.generators), 1, 0))
+    agents = oracles.DataOracles(TASK, training.agents, np.array([training.step]), returns)
+    return [agents.policy(seed) for seed in range(agents.agents)]
+
+
+def own_ddpg(seeds: int) -> list[list[float]]:
+    """[seed][stop]."""
+    stops = [policies(train_ddpg(seeds, steps)) for steps in DDPG_STEPS]
+    return [[mean_return(one[seed]) for one in stops] for seed in range(seeds)]
 
 
 def collect(seeds: int, folder: Path) -> Episodes:
     """The data of BCQ, by the agent that is best after the first stop."""
     path = folder / "data.npz"
     if not path.exists():
-        agents = train_ddpg(DDPG_STEPS[0], seeds, folder)
-        best = int(np.argmax([mean_return(agents.policy(seed)) for seed in range(seeds)]))
+        known = policies(train_ddpg(seeds, DDPG_STEPS[0]))
+        greedy = known[int(np.argmax([mean_return(policy) for policy in known]))]
         mixture, rng = oracles.Mixture(), np.random.default_rng(2)
-        greedy = agents.policy(best)
-        environments.rollout(
+        found = environments.rollout(
             ENVIRONMENT,
             lambda observations, step: mixture.act(greedy(observations, step), rng),
             initial_states(1, TRAJECTORIES),
             T_MAX,
-        ).save(path)
-    return Episodes.load(path)
+        )
+        save_episodes(path, [found])
+    return load_episodes(path, 1)[0]
 
 
 def own_bcq(seeds: int, data: Episodes) -> list[list[float]]:
-    """[seed][stop]; a longer training begins as the shorter one."""
-    many = [data.transitions()] * seeds
-    models = [bcq.train(many, BCQ, seeds=range(seeds), updates=stop) for stop in BCQ_UPDATES]
+    """[seed][stop]; a longer training goes on from the shorter one."""
+    many, models = [data.transitions()] * seeds, []
+    training = bcq.start(BCQ, data.observation_size, data.action_size, range(seeds))
+    for stop in BCQ_UPDATES:
+        training, _ = bcq.train(training, many, BCQ, stop - training.updates)
+        models.append(bcq.BCQPopulation(BCQ, training.models.parameters))
     return [
         [mean_return(one.policy(seed, jax.random.key(seed))) for one in models]
         for seed in range(seeds)
@@ -239,7 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
         }
 
     runs: list[tuple[str, str, tuple[int, ...], Callable[[], dict[str, Any]]]] = [
-        ("DDPG", "dprl", DDPG_STEPS, lambda: together("ddpg", lambda: own_ddpg(n, folder))),
+        ("DDPG", "dprl", DDPG_STEPS, lambda: together("ddpg", lambda: own_ddpg(n))),
         ("BCQ", "dprl", BCQ_UPDATES, lambda: together("bcq", lambda: own_bcq(n, data))),
         ("DDPG", "stable-baselines3", DDPG_STEPS, lambda: one_by_one("ddpg-sb3", sb3)),
         ("BCQ", "d3rlpy", BCQ_UPDATES, lambda: one_by_one("bcq-d3rlpy", d3rlpy)),

@@ -1,16 +1,16 @@
-"""BCQ: losses against a second implementation, known answers, resuming, files, bad input."""
+"""BCQ: losses against a second implementation, known answers, going on, bad input."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.agents import bcq, checkpoints
-from dprl.agents.bcq import BCQPopulation, BCQSettings, train
+from dprl.agents import bcq
+from dprl.agents.bcq import BCQPopulation, BCQSettings
 from dprl.agents.episodes import Transitions
 from dprl.agents.networks import fast_key
 
@@ -51,11 +51,24 @@ def chain(n: int) -> Transitions:
 DATASETS = [one_state(1), one_state(-1), chain(120), chain(40)]
 
 
-def learn(updates: int, **changes: object) -> BCQPopulation:
-    given = {
-        "datasets": DATASETS, "settings": SMALL, "seeds": SEEDS, "chunk": CHUNK, **changes,
-    }  # fmt: skip
-    return train(given.pop("datasets"), given.pop("settings"), updates=updates, **given)
+@dataclass(frozen=True)
+class Trained:
+    training: bcq.BCQTraining
+    losses: np.ndarray
+    models: BCQPopulation
+
+    @property
+    def parameters(self) -> bcq.BCQParameters:
+        return self.models.parameters
+
+
+def learn(*pieces: int, datasets=DATASETS, settings=SMALL, seeds=SEEDS, chunk=CHUNK) -> Trained:
+    training, losses = bcq.start(settings, D_S, D_A, seeds), []
+    for updates in pieces:
+        training, of_piece = bcq.train(training, datasets, settings, updates, chunk=chunk)
+        losses.append(of_piece)
+    models = BCQPopulation(settings, training.models.parameters)
+    return Trained(training, np.concatenate(losses, axis=1), models)
 
 
 def random_transitions(n: int, seed: int) -> Transitions:
@@ -74,10 +87,10 @@ def random_transitions(n: int, seed: int) -> Transitions:
 
 def fresh(seed: int) -> bcq.BCQState:
     """What a training with this seed starts from."""
-    return jax.device_get(bcq._fresh_model(bcq._raw_keys([seed], 0)[0, 0], D_S, D_A, SMALL))
+    return jax.device_get(bcq._start_one(bcq._raw_keys([seed], 0)[0, 0], D_S, D_A, SMALL))
 
 
-def model_of(population: BCQPopulation, index: int) -> bcq.BCQParameters:
+def model_of(population: BCQPopulation | Trained, index: int) -> bcq.BCQParameters:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], population.parameters)
 
 
@@ -326,59 +339,17 @@ def taught():
     return learn(600)
 
 
-def leaves(population: BCQPopulation) -> list[np.ndarray]:
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(population.parameters)]
+def leaves(trained: Trained) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(trained.parameters)]
 
 
-def same(one: BCQPopulation, two: BCQPopulation) -> bool:
-    return (
-        all(map(np.array_equal, leaves(one), leaves(two)))
-        and np.array_equal(one.losses, two.losses)
-        and one.updates == two.updates
-    )
-
-
-def test_resumed_training_is_bitwise_the_uninterrupted_one(trained, tmp_path):
-    path = tmp_path / "run.npz"
-
-    def killed(done: int, total: int) -> None:
-        assert total == 3 * CHUNK
-        if done == 2 * CHUNK:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        learn(3 * CHUNK, checkpoint=path, save_every=1e-9, progress=killed)
-    assert checkpoints.read_metadata(path)["done"] == CHUNK  # killed before it wrote again
-    done = []
-    resumed = learn(3 * CHUNK, checkpoint=path, progress=lambda now, _: done.append(now))
-    assert done == [2 * CHUNK, 3 * CHUNK]
-    assert same(resumed, trained)
-    # a finished run is read, not computed
-    again = learn(
-        3 * CHUNK, checkpoint=path, progress=lambda *_: pytest.fail("nothing was left to do")
-    )
-    assert same(again, trained)
-
-
-def test_a_deadline_leaves_a_checkpoint_that_continues(trained, tmp_path):
-    interrupted = 0
-    for _ in range(4):
-        deadline = checkpoints.Deadline(1.0, clock=iter(np.arange(0.0, 100.0)).__next__)
-        try:
-            result = learn(3 * CHUNK, checkpoint=tmp_path / "run.npz", deadline=deadline)
-            break
-        except checkpoints.OutOfTime:
-            interrupted += 1
-    assert interrupted == 2
-    assert same(result, trained)
-
-
-def test_a_shorter_run_can_be_continued_and_a_longer_one_not_cut(trained, tmp_path):
-    path = tmp_path / "run.npz"
-    learn(CHUNK, checkpoint=path)
-    assert same(learn(3 * CHUNK, checkpoint=path), trained)
-    with pytest.raises(checkpoints.CheckpointError, match="60 updates already"):
-        learn(2 * CHUNK, checkpoint=path)
+@pytest.mark.parametrize("pieces", [(20, 40), (40, 20), (20, 20, 20)])
+def test_to_go_on_is_never_to_have_stopped_bit_by_bit(trained, pieces):
+    other = learn(*pieces)
+    assert other.training.updates == trained.training.updates == 3 * CHUNK
+    for a, b in zip(*map(jax.tree.leaves, (other.training, trained.training)), strict=True):
+        assert np.array_equal(a, b)
+    assert np.array_equal(other.losses, trained.losses)
 
 
 def test_a_model_depends_on_its_own_seed_only(trained):
@@ -413,10 +384,10 @@ def test_models_one_after_the_other_learn_what_they_learn_together(monkeypatch):
     """How a CPU trains wide networks, here with small ones."""
     assert not bcq._one_by_one(SMALL)
     assert bcq._one_by_one(BCQSettings.paper()) == (jax.default_backend() == "cpu")
-    together, begin = learn(CHUNK), bcq._fresh_model
+    together, begin = learn(CHUNK), bcq._start_one
     monkeypatch.setattr(bcq, "_one_by_one", lambda settings: True)
     # other settings make another program; the networks at the start need none of their own
-    monkeypatch.setattr(bcq, "_fresh_model", lambda *given: begin(*given[:3], SMALL))
+    monkeypatch.setattr(bcq, "_start_one", lambda *given: begin(*given[:3], SMALL))
     other = learn(CHUNK, settings=replace(SMALL, acting_candidates=19))
     np.testing.assert_allclose(other.losses, together.losses, rtol=1e-3, atol=1e-5)
     for one, two in zip(leaves(other), leaves(together), strict=True):
@@ -433,45 +404,23 @@ def test_every_seed_chunk_and_purpose_has_its_own_keys():
     assert len(np.unique(keys, axis=0)) == 24
 
 
-def test_saved_and_loaded_models_answer_identically(trained, tmp_path):
-    trained.save(tmp_path / "models.npz")
-    back = BCQPopulation.load(tmp_path / "models.npz")
-    assert same(back, trained)
-    assert (back.settings, back.seeds) == (trained.settings, trained.seeds)
-    assert (back.observation_size, back.action_size, len(back)) == (D_S, D_A, 4)
-    observations = np.stack([random_transitions(9, i).observations for i in range(4)])
-    key = jax.random.key(9)
-    assert np.array_equal(trained.act(key, observations), back.act(key, observations))
-    data = random_transitions(5, 1)
-    errors = [
-        bcq.vae_reconstruction_error(model_of(one, 2), data.observations, data.actions)
-        for one in (trained, back)
-    ]
-    assert np.array_equal(*errors)
-
-
 def test_population_and_policy_act_as_the_single_model(trained):
     observations = np.stack([random_transitions(9, i).observations for i in range(4)])
-    together = np.asarray(trained.act(jax.random.key(0), observations))
+    together = np.asarray(trained.models.act(jax.random.key(0), observations))
     for i, key in enumerate(jax.random.split(jax.random.key(0), 4)):
-        alone = bcq.act(trained.model(i), key, jnp.asarray(observations[i]), SMALL)
+        alone = bcq.act(trained.models.model(i), key, jnp.asarray(observations[i]), SMALL)
         np.testing.assert_allclose(together[i], alone, atol=1e-5)
-    policy = trained.policy(1, jax.random.key(4))
+    policy = trained.models.policy(1, jax.random.key(4))
     assert np.array_equal(policy(observations[1], 2), policy(observations[1], 2))
     assert not np.array_equal(policy(observations[1], 2), policy(observations[1], 3))
     assert np.abs(together).max() <= 1
 
 
 def test_selected_models_are_the_same_models(trained):
-    some = trained.select([2, 0])
-    assert (len(some), some.seeds, some.updates) == (
-        2,
-        (trained.seeds[2], trained.seeds[0]),
-        trained.updates,
-    )
-    assert np.array_equal(some.losses, trained.losses[[2, 0]])
+    some = trained.models.select([2, 0])
+    assert (len(some), some.observation_size, some.action_size) == (2, D_S, D_A)
     for now, before in ((0, 2), (1, 0)):
-        same = jax.tree.map(np.array_equal, some.model(now), trained.model(before))
+        same = jax.tree.map(np.array_equal, some.model(now), trained.models.model(before))
         assert all(jax.tree.leaves(same))
 
 
@@ -486,7 +435,7 @@ def test_selected_models_are_the_same_models(trained):
 )
 def test_models_that_are_not_there_cannot_be_selected(trained, models, error, message):
     with pytest.raises(error, match=message):
-        trained.select(models)
+        trained.models.select(models)
 
 
 # -- behaviour: problems with a known answer ----------------------------------------------------
@@ -495,7 +444,7 @@ def test_models_that_are_not_there_cannot_be_selected(trained, models, error, me
 def test_the_better_kind_of_action_in_the_data_is_found_and_none_beyond(taught):
     observations = np.zeros((4, 9, D_S))
     answers = np.concatenate(
-        [np.asarray(taught.act(jax.random.key(k), observations)) for k in range(5)], axis=1
+        [np.asarray(taught.models.act(jax.random.key(k), observations)) for k in range(5)], axis=1
     )
     assert (np.abs(answers[0] - 0.5) < 0.2).all()
     assert (np.abs(answers[1] + 0.5) < 0.2).all()
@@ -566,7 +515,7 @@ ONE = DATASETS[3]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"datasets": []}, "at least one data set"),
+        ({"datasets": []}, "datasets must be one per model, 1, got 0"),
         ({"datasets": [ONE.actions]}, "each data set must be a Transitions"),
         (
             {"datasets": [replace(ONE, actions=2 * ONE.actions)]},
@@ -574,69 +523,37 @@ ONE = DATASETS[3]
         ),
         (
             {"datasets": [ONE, replace(ONE, actions=ONE.actions[:, :1])], "seeds": [0, 1]},
-            r"same sizes of observation and action, got \[\(2, 1\), \(2, 2\)\]",
+            "the models have actions of 2 numbers, a data set of 1",
         ),
-        ({"seeds": [0, 1]}, "one entry per data set, 1, got 2"),
+        ({"seeds": [0, 1]}, "one per model, 2, got 1"),
+        ({"seeds": []}, "one per model, got none"),
         ({"seeds": [-1]}, "each seed must be at least 0"),
         ({"updates": 0}, "updates must be at least 1"),
         ({"chunk": 0}, "chunk must be at least 1"),
-        ({"save_every": 0.0}, "save_every must be positive"),
         ({"settings": {"hidden": (4,)}}, "settings must be a BCQSettings"),
     ],
 )
 def test_bad_training_input(change, message):
-    arguments = {
-        "datasets": [ONE], "settings": SMALL, "seeds": [0], "updates": 2, **change,
-    }  # fmt: skip
+    arguments = {"datasets": [ONE], "settings": SMALL, "seeds": [0], "updates": 2, **change}
     with pytest.raises((TypeError, ValueError), match=message):
-        train(arguments.pop("datasets"), arguments.pop("settings"), **arguments)
+        learn(arguments.pop("updates"), **arguments)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"seeds": [5, 6, 7, 9]}, "seeds"),
-        ({"chunk": 30}, "chunk"),
-        ({"settings": replace(SMALL, discount=0.9)}, "settings"),
-        ({"settings": replace(SMALL, hidden=(6, 6))}, "settings"),
-        ({"datasets": DATASETS[::-1]}, "data"),
-    ],
-)
-def test_a_checkpoint_of_another_training_is_refused(change, message, tmp_path):
-    path = tmp_path / "run.npz"
-    learn(CHUNK, checkpoint=path)
-    with pytest.raises(checkpoints.CheckpointError, match=message):
-        learn(CHUNK, checkpoint=path, **change)
-
-
-def test_a_run_that_ended_within_a_chunk_is_not_continued(tmp_path):
-    path, cut = tmp_path / "run.npz", tmp_path / "cut.npz"
-    learn(CHUNK, checkpoint=path)
-    like = {
-        "state": bcq._shapes(4, D_S, D_A, SMALL),
-        "losses": jax.ShapeDtypeStruct((4, 1, 4), np.float32),
-    }
-    metadata = checkpoints.read_metadata(path) | {"done": CHUNK - 1}
-    checkpoints.save(cut, checkpoints.load(path, like), metadata)
-    with pytest.raises(checkpoints.CheckpointError, match="within a chunk of 20"):
-        learn(2 * CHUNK, checkpoint=cut)
-
-
-def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "other.npz"
-    checkpoints.save(path, {"x": np.zeros(2)}, {"kind": "something else"})
-    with pytest.raises(checkpoints.CheckpointError, match="does not hold a BCQ population"):
-        BCQPopulation.load(path)
+def test_a_training_that_stopped_within_a_chunk_is_not_continued(trained):
+    with pytest.raises(ValueError, match="chunk must divide the updates made before, 60, got 25"):
+        bcq.train(trained.training, DATASETS, SMALL, 20, chunk=25)
 
 
 def test_bad_queries(trained):
     with pytest.raises(ValueError, match=r"shape \(4, n, 2\), got \(3, 2, 2\)"):
-        trained.act(jax.random.key(0), np.zeros((3, 2, D_S)))
+        trained.models.act(jax.random.key(0), np.zeros((3, 2, D_S)))
     with pytest.raises(ValueError, match="model must be below 4, got 4"):
-        trained.model(4)
+        trained.models.model(4)
     with pytest.raises(ValueError, match=r"observations must have shape \(n, 2\)"):
-        bcq.act(trained.model(0), jax.random.key(0), jnp.zeros((2, D_S + 1)), SMALL)
+        bcq.act(trained.models.model(0), jax.random.key(0), jnp.zeros((2, D_S + 1)), SMALL)
     with pytest.raises(ValueError, match=r"actions must have shape \(2, 2\)"):
-        bcq.vae_reconstruction_error(trained.model(0), jnp.zeros((2, D_S)), jnp.zeros((3, D_A)))
+        bcq.vae_reconstruction_error(
+            trained.models.model(0), jnp.zeros((2, D_S)), jnp.zeros((3, D_A))
+        )
     with pytest.raises(ValueError, match="action_size must be at least 1"):
         bcq.initialise(jax.random.key(0), 4, 0, SMALL)

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.agents import checkpoints, ddpg, environments
-from dprl.agents.checkpoints import CheckpointError, Deadline, OutOfTime
-from dprl.agents.ddpg import DDPGPopulation, DDPGSettings
+from dprl.agents import ddpg, parallel, replay
+from dprl.agents.ddpg import DDPGSettings
+from dprl.agents.environments import ParallelEnvironments, Task
 from dprl.agents.networks import Batch
 
 SMALL = DDPGSettings(hidden=(6,), batch_size=8, warm_up=20, capacity=40)
-CALL = {"seeds": [3, 4], "steps": 60, "t_max": 8, "evaluate_every": 20, "chunk": 10}
-CALL |= {"evaluation_episodes": 2, "threads": 1}
+TASK = Task("Hopper-v5", t_max=8)
 
 
 def leaves(tree):
@@ -191,8 +190,11 @@ def test_the_actor_finds_the_best_action_and_the_critic_its_value():
 # training
 
 
-def train(settings=SMALL, name="Hopper-v5", **changes):
-    return ddpg.train(name, settings, **(CALL | changes))
+def train(pieces=(60,), task=TASK, settings=SMALL, seeds=(3, 4), chunk=10):
+    training = ddpg.start(task, settings, seeds)
+    for steps in pieces:
+        training = ddpg.train(training, task, settings, steps, chunk=chunk, threads=1)
+    return training
 
 
 @pytest.fixture(scope="module")
@@ -200,161 +202,58 @@ def uninterrupted():
     return train()
 
 
-def test_training_gives_a_curve_and_agents(uninterrupted):
-    agents = uninterrupted
-    assert agents.agents == 2
-    assert agents.trained_steps == 60
-    assert agents.steps.tolist() == [0, 20, 40, 60]
-    assert agents.returns.shape == agents.lengths.shape == (2, 4, 2)
-    assert np.isfinite(agents.returns).all()
-    assert agents.lengths.min() >= 1
-    assert agents.lengths.max() <= 8
-    np.testing.assert_array_equal(agents.returns[:, 0], agents.returns[:, 1])  # still warming up
-    assert not np.isclose(agents.returns[:, 1], agents.returns[:, 3]).any()
-    assert all(leaf.shape[0] == 2 for leaf in leaves(agents.state))
+def test_training_changes_agents_after_the_warm_up(uninterrupted):
+    fresh = ddpg.start(TASK, SMALL, (3, 4))
+    assert (fresh.step, uninterrupted.step) == (0, 60)
+    assert all(leaf.shape[0] == 2 for leaf in leaves(uninterrupted.agents))
+    assert identical(train((20,)).agents, fresh.agents)  # still warming up
+    moved = zip(leaves(uninterrupted.agents.actor), leaves(fresh.agents.actor), strict=True)
+    assert not any(np.isclose(x, y).all() for x, y in moved)
 
 
-def test_the_last_evaluation_is_that_of_the_trained_policy(uninterrupted):
-    rng = np.random.default_rng(np.random.SeedSequence(0))
-    starts = environments.draw_initial_states("Hopper-v5", 2, rng)
-    for agent in range(2):
-        episodes = environments.rollout(
-            "Hopper-v5", uninterrupted.policy(agent), starts, 8, threads=1
-        )
-        np.testing.assert_allclose(episodes.returns, uninterrupted.returns[agent, -1], rtol=1e-3)
-        assert episodes.lengths.tolist() == uninterrupted.lengths[agent, -1].tolist()
+@pytest.mark.parametrize("pieces", [(10, 50), (20, 40), (30, 20, 10), (50, 10)])
+def test_to_go_on_is_never_to_have_stopped_bit_by_bit(uninterrupted, pieces):
+    assert identical(train(pieces), uninterrupted)
 
 
-def test_policies_of_one_and_of_all_agree(uninterrupted):
+def test_a_training_can_be_gone_on_with_twice(uninterrupted):
+    half = train((30,))
+    before = [leaf.copy() for leaf in leaves(half)]
+    for _ in range(2):
+        assert identical(ddpg.train(half, TASK, SMALL, 30, chunk=10, threads=1), uninterrupted)
+    assert all(map(np.array_equal, leaves(half), before))
+
+
+def test_agents_depend_on_their_own_seed(uninterrupted):
+    other = train(seeds=(3, 5))
+    for x, y in zip(leaves(other.agents), leaves(uninterrupted.agents), strict=True):
+        np.testing.assert_allclose(x[0], y[0], atol=1e-4)
+    assert not np.allclose(other.buffer[1], uninterrupted.buffer[1])
+
+
+def test_acting_by_numpy_is_acting(uninterrupted):
     observations = np.random.default_rng(0).normal(size=(2, 5, 11)).astype(np.float32)
-    together = uninterrupted.population_policy()
-    grouped = together(observations, 0)
-    flat = together(observations.reshape(10, 11), 0)
-    np.testing.assert_array_equal(grouped.reshape(10, 3), flat)
-    for agent in range(2):
-        alone = uninterrupted.policy(agent)(observations[agent], 0)
-        np.testing.assert_allclose(grouped[agent], alone, atol=1e-6)
-    by_numpy = ddpg._acting(uninterrupted.state.actor)(observations)
-    np.testing.assert_allclose(by_numpy, grouped, atol=1e-6)
-    assert np.abs(grouped).max() <= 1
-    with pytest.raises(ValueError, match=r"must have shape \(2, n, d_s\) or \(2 n, d_s\)"):
-        together(observations[0, :3], 0)
-
-
-@pytest.mark.parametrize("stop_after", [10, 20, 30, 50])
-def test_a_killed_training_continues_bit_by_bit(tmp_path, uninterrupted, stop_after):
-    path = tmp_path / "training.npz"
-    now = [0.0]
-
-    def progress(done, steps):
-        assert steps == 60
-        now[0] = 2.0 if done == stop_after else 0.0
-
-    with pytest.raises(OutOfTime):
-        train(checkpoint=path, deadline=Deadline(1, clock=lambda: now[0]), progress=progress)
-    assert checkpoints.read_metadata(path)["step"] == stop_after
-    seen = []
-    resumed = train(checkpoint=path, progress=lambda done, _: seen.append(done))
-    assert seen == list(range(stop_after + 10, 61, 10))
-    assert identical(resumed.state, uninterrupted.state)
-    np.testing.assert_array_equal(resumed.returns, uninterrupted.returns)
-    np.testing.assert_array_equal(resumed.lengths, uninterrupted.lengths)
-
-
-def test_a_crash_costs_only_what_was_not_yet_written(tmp_path, uninterrupted, monkeypatch):
-    monkeypatch.setattr(ddpg, "_SECONDS_BETWEEN_CHECKPOINTS", -1.0)  # after each chunk
-    path = tmp_path / "training.npz"
-
-    def crash(done, steps):
-        if done == 40:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(checkpoint=path, progress=crash)
-    assert checkpoints.read_metadata(path)["step"] == 30
-    assert identical(train(checkpoint=path).state, uninterrupted.state)
-
-
-def test_the_end_is_not_a_deadline_missed(uninterrupted):
-    now = [0.0]
-
-    def progress(done, steps):
-        now[0] = 2.0 if done == steps else 0.0
-
-    agents = train(deadline=Deadline(1, clock=lambda: now[0]), progress=progress)
-    assert identical(agents.state, uninterrupted.state)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seeds": [3, 6]}, r"seeds is \[3, 4\], expected \[3, 6\]"),
-        ({"t_max": 9}, "t_max is 8, expected 9"),
-        ({"steps": 80}, "steps is 60, expected 80"),
-        ({"timeout_is_terminal": True}, "timeout_is_terminal is False, expected True"),
-        ({"settings": dataclasses.replace(SMALL, tau=0.01)}, "settings is .*0.005.* expected"),
-        ({"settings": dataclasses.replace(SMALL, hidden=(5,))}, r"settings is .*\[6\].* expected"),
-        ({"name": "HalfCheetah-v5"}, "environment is 'Hopper-v5'"),
-    ],
-)
-def test_a_checkpoint_of_another_training_is_refused(tmp_path_factory, changes, message):
-    path = tmp_path_factory.getbasetemp() / "other-training.npz"
-    if not path.exists():
-        with pytest.raises(OutOfTime):
-            train(checkpoint=path, deadline=Deadline(1, clock=iter([0.0, 2.0, 2.0]).__next__))
-    with pytest.raises(CheckpointError, match=message):
-        train(checkpoint=path, **changes)
-
-
-def test_saving_and_loading_keeps_everything(tmp_path, uninterrupted):
-    uninterrupted.save(tmp_path / "agents.npz")
-    back = DDPGPopulation.load(tmp_path / "agents.npz")
-    assert identical(back.state, uninterrupted.state)
-    assert jax.tree.structure(back.state) == jax.tree.structure(uninterrupted.state)
-    for field in dataclasses.fields(DDPGPopulation):
-        if field.name != "state":
-            mine, other = getattr(back, field.name), getattr(uninterrupted, field.name)
-            np.testing.assert_array_equal(mine, other)
-    checkpoints.save(tmp_path / "other.npz", {}, {"kind": "BCQ"})
-    with pytest.raises(CheckpointError, match="holds no DDPG population"):
-        DDPGPopulation.load(tmp_path / "other.npz")
+    actors = uninterrupted.agents.actor
+    actions = ddpg._acting(actors)(observations)
+    np.testing.assert_allclose(actions, jax.vmap(ddpg.act)(actors, observations), atol=1e-6)
+    assert np.abs(actions).max() <= 1
 
 
 def test_groups_change_nothing(uninterrupted, monkeypatch):
     for groups in ([slice(0, 2)], [slice(0, 1), slice(1, 2)]):
-        monkeypatch.setattr(ddpg, "_groups", lambda agents, groups=groups: groups)
-        agents = train()
-        for x, y in zip(leaves(agents.state), leaves(uninterrupted.state), strict=True):
+        monkeypatch.setattr(parallel, "groups", lambda agents, groups=groups: groups)
+        for x, y in zip(leaves(train().agents), leaves(uninterrupted.agents), strict=True):
             np.testing.assert_allclose(x, y, atol=1e-4)
 
 
 def test_groups_cover_the_agents_once():
     for agents in (1, 2, 3, 7, 16):
-        groups = ddpg._groups(agents)
+        groups = parallel.groups(agents)
         assert [i for group in groups for i in range(group.start, group.stop)] == [*range(agents)]
         assert all(group.stop > group.start for group in groups)
 
 
 # what is stored
-
-
-@pytest.fixture
-def run():
-    def make(timeout_is_terminal=False, settings=SMALL, t_max=3, steps=60):
-        plan = ddpg._Plan(
-            "Hopper-v5", settings, (1, 2), steps, t_max, 20, 1, 10, timeout_is_terminal
-        )
-        return ddpg._Run(plan, threads=1)
-
-    made = []
-
-    def remember(**options):
-        made.append(make(**options))
-        return made[-1]
-
-    yield remember
-    for one in made:
-        one.close()
 
 
 def columns(rows):
@@ -363,12 +262,12 @@ def columns(rows):
 
 
 @pytest.mark.parametrize("timeout_is_terminal", [False, True])
-def test_a_time_out_is_no_absorbing_state_unless_asked_for(run, timeout_is_terminal):
-    rows = run(timeout_is_terminal=timeout_is_terminal).collect(learning=False)
-    s, a, r, s_next, terminal = columns(rows)
+def test_a_time_out_is_no_absorbing_state_unless_asked_for(timeout_is_terminal):
+    training = train((20,), Task("Hopper-v5", 3, timeout_is_terminal))
+    s, a, r, s_next, terminal = columns(training.buffer[:, :20])
     assert np.abs(a).max() <= 1
     # no hopper falls within three steps: every third step is a time-out
-    over = np.tile((np.arange(10) % 3 == 2)[:, None], (2, 1, 1))
+    over = np.tile((np.arange(20) % 3 == 2)[:, None], (2, 1, 1))
     np.testing.assert_array_equal(terminal, over * float(timeout_is_terminal))
     assert (r != 0).all()
     goes_on = ~over[:, :-1, 0]
@@ -376,33 +275,26 @@ def test_a_time_out_is_no_absorbing_state_unless_asked_for(run, timeout_is_termi
     assert not (s[:, 1:][~goes_on] == s_next[:, :-1][~goes_on]).all(axis=-1).any()
 
 
-def test_the_buffer_keeps_the_newest(run):
-    training = run()
-    written = []
-    for _ in range(6):
-        before = training.step
-        collect = training.collect
-        training.collect = lambda learning, c=collect: written.append(c(learning)) or written[-1]
-        training.advance()
-        training.collect = collect
-        assert training.step == before + 10
-    whole = np.concatenate(written, axis=1)  # 60 steps; there is room for 40
-    held = np.concatenate([np.asarray(buffer) for buffer in training.buffers])
-    np.testing.assert_array_equal(held[:, :20], whole[:, 40:])
-    np.testing.assert_array_equal(held[:, 20:], whole[:, 20:40])
-    assert training.filled == 40
+def test_the_buffer_keeps_the_newest():
+    roomy = dataclasses.replace(SMALL, capacity=60, warm_up=50)
+    small = dataclasses.replace(roomy, capacity=40)  # during the warm-up both see the same
+    whole, held = (np.asarray(train((50,), settings=one).buffer) for one in (roomy, small))
+    np.testing.assert_array_equal(held[:, :10], whole[:, 40:50])
+    np.testing.assert_array_equal(held[:, 10:], whole[:, 10:40])
 
 
-def test_exploration_is_the_policy_plus_noise(run):
-    training = run(settings=dataclasses.replace(SMALL, exploration_noise=0.05))
-    s, a, *_ = columns(training.collect(learning=True))
-    greedy = np.asarray(ddpg._act_all(ddpg._joined(training.states).actor, s))
-    noise = (a - greedy)[np.abs(a) < 1]
-    assert 0.035 < noise.std() < 0.065  # 60 normal numbers
-    silent = run(settings=dataclasses.replace(SMALL, exploration_noise=0.0))
-    s, a, *_ = columns(silent.collect(learning=True))
-    greedy = np.asarray(ddpg._act_all(ddpg._joined(silent.states).actor, s))
-    np.testing.assert_allclose(a, greedy, atol=1e-6)
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_exploration_is_the_policy_plus_noise(noise):
+    actors = ddpg.start(TASK, SMALL, (1, 2)).agents.actor
+    world = ParallelEnvironments("Hopper-v5", 2, t_max=3, threads=1)
+    world.reset(np.tile([0, 1.25] + [0.0] * 10, (2, 1)))
+    generators = [np.random.default_rng(seed) for seed in (1, 2)]
+    s, a, *_ = columns(replay.collect(world, generators, 10, ddpg._acting(actors), noise))
+    found = (a - np.asarray(jax.vmap(ddpg.act)(actors, s)))[np.abs(a) < 1]
+    if noise:
+        assert 0.7 < found.std() / noise < 1.3  # 60 normal numbers
+    else:
+        np.testing.assert_allclose(found, 0, atol=1e-6)
 
 
 # bad input
@@ -434,18 +326,14 @@ def test_bad_settings(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "Ant-v5"}, "unknown environment 'Ant-v5'"),
+        ({"task": "Hopper-v5"}, "task must be a Task"),
         ({"settings": {}}, "settings must be a DDPGSettings"),
         ({"seeds": []}, "seeds must be distinct and at least one"),
         ({"seeds": [1, 1]}, "seeds must be distinct"),
         ({"seeds": [-1]}, "each seed must be at least 0"),
-        ({"steps": 65}, "chunk must divide steps, 65"),
-        ({"evaluate_every": 15}, "chunk must divide evaluate_every, 15"),
-        ({"chunk": 25, "steps": 100, "evaluate_every": 50}, "chunk must divide the warm-up, 20"),
-        ({"steps": 20}, "steps must exceed the warm-up of 20 steps"),
-        ({"t_max": 0}, "t_max must be at least 1"),
-        ({"timeout_is_terminal": 1}, "timeout_is_terminal must be a bool"),
-        ({"evaluation_episodes": 0}, "evaluation_episodes must be at least 1"),
+        ({"pieces": [65]}, "chunk must divide steps, 65"),
+        ({"pieces": [0]}, "steps must be at least 1"),
+        ({"chunk": 25, "pieces": [100]}, "chunk must divide the warm-up, 20"),
         (
             {"settings": dataclasses.replace(SMALL, capacity=45)},
             "chunk must divide the buffer's capacity, 45",
@@ -457,9 +345,28 @@ def test_bad_calls(changes, message):
         train(**changes)
 
 
-def test_no_such_agent(uninterrupted):
-    with pytest.raises(ValueError, match=r"agent must lie in 0 \.\.\. 1, got 2"):
-        uninterrupted.policy(2)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("Ant-v5", 8), "unknown environment 'Ant-v5'"),
+        (("Hopper-v5", 0), "t_max must be at least 1"),
+        (("Hopper-v5", 8, 1), "timeout_is_terminal must be a bool"),
+    ],
+)
+def test_bad_tasks(given, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Task(*given)
+
+
+def test_a_training_of_other_sizes_or_chunks_is_refused():
+    training = train((20,))
+    with pytest.raises(ValueError, match=r"buffers of shape \(2, 40, 27\), expected \(2, 80, 27\)"):
+        ddpg.train(training, TASK, dataclasses.replace(SMALL, capacity=80), 10, chunk=10)
+    with pytest.raises(ValueError, match=r"buffers of shape \(2, 40, 27\), expected \(2, 40, 42\)"):
+        ddpg.train(training, Task("HalfCheetah-v5", 8), SMALL, 10, chunk=10)
+    odd = training._replace(step=25)
+    with pytest.raises(ValueError, match="chunk must divide the steps made before, 25"):
+        ddpg.train(odd, TASK, SMALL, 10, chunk=10)
 
 
 def test_defaults_are_those_of_the_paper():

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprl.agents import checkpoints
 from dprl.agents.episodes import Episodes, Transitions
 
 
@@ -103,21 +102,9 @@ def test_sizes_and_types():
     assert (flat.observation_size, flat.action_size) == (2, 3)
 
 
-def test_saved_and_read_back(tmp_path):
-    episodes = made(4, 6)
-    episodes.save(tmp_path / "folder" / "half.npz")
-    same(Episodes.load(tmp_path / "folder" / "half.npz"), episodes)
-
-
-def test_another_file_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Episodes.load(tmp_path / "none.npz")
-    checkpoints.save(tmp_path / "other.npz", {"x": np.zeros(2)}, {"kind": "weights"})
-    with pytest.raises(checkpoints.CheckpointError, match="other settings"):
-        Episodes.load(tmp_path / "other.npz")
-    (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(checkpoints.CheckpointError, match="cannot be read"):
-        Episodes.load(tmp_path / "text.npz")
+def test_arrays_make_the_same_episodes():
+    episodes = made(4, 5)
+    same(Episodes(**episodes.arrays()), episodes)
 
 
 def good():

@@ -571,6 +571,7 @@ def start(
     TypeError, ValueError
         If an argument is malformed.
     """
+    check.instance("settings", settings, BCQSettings)
     known = [check.whole("each seed", seed, minimum=0) for seed in seeds]
     if not known:
         raise ValueError("seeds must be one per model, got none")
@@ -746,7 +747,7 @@ def _padded(datasets: Sequence[Transitions], rows: int) -> Batch:
             place[: len(part)] = part
         return out
 
-    return Batch(*(padded(name) for name in Batch._fields))
+    return Batch(*(jnp.asarray(padded(name)) for name in Batch._fields))
 
 
 # -- trained models -----------------------------------------------------------------------

@@ -66,7 +66,9 @@ def on_threads(function: Callable[..., T], arguments: Sequence[tuple[Any, ...]])
     """
 
     def finished(i: int) -> T:
-        return jax.block_until_ready(function(*arguments[i]))
+        after = function(*arguments[i])
+        jax.tree.map(lambda leaf: leaf.block_until_ready(), after)
+        return after
 
     names = [(function, *map(np.shape, jax.tree.leaves(given))) for given in arguments]
     new = {name: i for i, name in reversed(list(enumerate(names))) if name not in _compiled}

@@ -70,7 +70,7 @@ def collect(
         rows[:, t, -1] = step.terminals
         observations, over = step.observations, step.finished
         if over.any():
-            own = [generators[agent] for agent in np.flatnonzero(over)]
+            own = [generators[agent] for agent in np.flatnonzero(over).tolist()]
             starts = [draw_initial_states(env.name, 1, rng) for rng in own]
             observations = world.reset_where(over, np.concatenate(starts))
     return rows

@@ -1,15 +1,12 @@
 """Chapter 5 at larger sizes: ``python -m experiments.chapter_5 --profile laptop``.
 
-Computes the cells of a profile one after the other, each in four stages and then its attacks,
-then the leaks (:mod:`experiments.chapter_5.leaks`), and keeps the tables of the finished ones under
-``data/results/<profile>``. Everything that was computed before is used: a run that was killed,
+Computes the studies of a profile (:mod:`experiments.chapter_5.sizes`) one after the other, each in
+four stages and then its attacks, then the leaks (:mod:`experiments.chapter_5.leaks`), and keeps
+the tables of the finished ones under ``data/results/<profile>``; a *cell* is the part of a table
+that one of them makes. Everything that was computed before is used: a run that was killed,
 or stopped by ``--minutes``, goes on where it was. The tables hold all cells that are finished
 so far, also those of earlier runs and of other machines; which machine computed a cell stands
 in the table's provenance.
-
-``--measure`` computes no cell. It prints how many milliseconds one lockstep of a whole
-population takes (one environment step and one update of each agent), for several sizes of
-the population: what to look at before sizes are chosen.
 
 Exit status: 0 if all cells are finished, 75 if the time was up before, 2 for a wrong command
 line.
@@ -23,27 +20,26 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pandas as pd
 
 from companion import records
+from companion.checkpoints import Deadline, OutOfTime
 from companion.files import source_hash
-from dprl.agents import bcq, ddpg, environments
-from dprl.agents.checkpoints import Deadline, OutOfTime
-from dprl.agents.episodes import Transitions
-from experiments.chapter_5 import evaluation, leaks, study
-from experiments.chapter_5.leaks import LeakDesign
-from experiments.chapter_5.study import Cell, Progress
+from experiments.chapter_5 import leaks, pair_attacks, study
+from experiments.chapter_5.leaks import LeakSettings
+from experiments.chapter_5.pair_attacks import AttackSettings
+from experiments.chapter_5.sizes import PROFILES
+from experiments.chapter_5.stages import LIBRARIES, Progress
+from experiments.chapter_5.study import StudySettings
 
 OUT_OF_TIME = 75  # EX_TEMPFAIL: try again
-_LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "scikit-learn")
 _SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -61,9 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             return 2
     chosen = [jobs[name] for name in options.cell or jobs]
-    if options.measure:
-        print(measure(chosen[0].cell, options.sizes).to_string(index=False))
-        return 0
     deadline = None if options.minutes is None else Deadline(60 * options.minutes)
     for number, job in enumerate(chosen):
         try:
@@ -81,10 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m dprl.membership",
+        prog="python -m experiments.chapter_5",
         description="Train oracles, models and attacks of chapter 5 and record the results.",
     )
-    parser.add_argument("--profile", choices=study.PROFILES, default="quick")
+    parser.add_argument("--profile", choices=PROFILES, default="quick")
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -95,15 +88,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--minutes", type=_positive, metavar="M", help="stop at the next checkpoint after M"
-    )
-    parser.add_argument("--measure", action="store_true", help="print ms per lockstep, then stop")
-    parser.add_argument(
-        "--sizes",
-        type=int,
-        nargs="+",
-        default=[8, 32, 100, 200],
-        metavar="N",
-        help="sizes of the population for --measure",
     )
     parser.add_argument(
         "--folder", type=Path, default=Path("_build/membership"), help="where studies are kept"
@@ -123,16 +107,20 @@ def _positive(text: str) -> float:
 
 @dataclass(frozen=True)
 class _Job:
-    """What is computed and recorded at once: a cell with its attacks, or a leak of one."""
+    """What is computed and recorded at once: a study with its attacks, or a leak."""
 
     name: str
-    cell: Cell
-    leak: LeakDesign | None = None
+    study: StudySettings
+    of: AttackSettings | LeakSettings
 
 
 def _jobs(profile: str) -> list[_Job]:
-    found = [_Job(cell.name, cell) for cell in study.cells(profile)]
-    return found + [_Job(f"leak-{one.name}", one.cell, one) for one in leaks.designs(profile)]
+    sizes = PROFILES[profile]
+    found = [
+        _Job(study.name, study, attacks)
+        for study, attacks in zip(sizes.studies, sizes.attacks, strict=True)
+    ]
+    return found + [_Job(f"leak-{one.name}", one.study, one) for one in sizes.leaks]
 
 
 def _compute(
@@ -145,11 +133,13 @@ def _compute(
     OutOfTime
         If the deadline passed.
     """
-    print(f"{job.name}: {job.cell.oracles} oracles, {job.cell.models} models", flush=True)
+    print(f"{job.name}: {job.study.oracles} oracles, {job.study.models} models", flush=True)
     progress, start = _Progress(job.name), time.perf_counter()
-    work = _attacks if job.leak is None else _leak
     try:
-        tables, about = work(job, profile, folder, deadline, progress)
+        if isinstance(job.of, LeakSettings):
+            tables, about = _leak(job.of, folder, deadline, progress)
+        else:
+            tables, about = _attacks(job.study, job.of, folder, deadline, progress)
     finally:
         progress.end()
     minutes = (time.perf_counter() - start) / 60
@@ -157,48 +147,48 @@ def _compute(
     if profile == "quick":
         print(_overview(next(iter(tables.values()))))
         return
-    order = [one.name for one in _jobs(profile)]
     for name, table in tables.items():
         if len(table):
-            _merge(name, table, job, profile, order, {**about, **_machine()}, results)
+            _merge(name, table, job, profile, {**about, **_machine()}, results)
 
 
 def _attacks(
-    job: _Job, profile: str, folder: Path, deadline: Deadline | None, progress: Progress
+    settings: StudySettings,
+    attacks: AttackSettings,
+    folder: Path,
+    deadline: Deadline | None,
+    progress: Progress,
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
-    """Tables of a cell, and what they depend on."""
-    cell, design = job.cell, evaluation.design(job.cell, profile)
-    done = study.run(cell, folder, deadline, progress)
-    found = evaluation.evaluate(done, design, deadline, progress)
+    """Tables of a study, and what they depend on."""
+    done = study.run(settings, folder, deadline, progress)
+    found = pair_attacks.run(done, attacks, deadline, progress)
     tables = {
-        "table-5-2": evaluation.table_5_2(found.table),
-        "table-5-2-draws": evaluation.table_5_2(found.per_draw),
+        "table-5-2": pair_attacks.table_5_2(found.table),
+        "table-5-2-draws": pair_attacks.table_5_2(found.per_draw),
         "learning-curves": done.curve,
         "roc": _curves(found.roc),
-        "clipping": evaluation.clipping(found.table),
-        "temporal-correlation": evaluation.temporal_correlation(found.table),
+        "clipping": pair_attacks.clipping(found.table),
+        "temporal-correlation": pair_attacks.temporal_correlation(found.table),
         "leak": leaks.study_table(done),
     }
     return tables, {
-        "settings": dataclasses.asdict(cell),
-        "design": dataclasses.asdict(design),
+        "settings": dataclasses.asdict(settings),
+        "attacks": dataclasses.asdict(attacks),
         "seconds": {k: round(v, 1) for k, v in {**done.seconds, **found.seconds}.items()},
     }
 
 
 def _leak(
-    job: _Job, profile: str, folder: Path, deadline: Deadline | None, progress: Progress
+    settings: LeakSettings, folder: Path, deadline: Deadline | None, progress: Progress
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
     """Tables of a leak, and what they depend on."""
-    if job.leak is None:
-        raise AssertionError("this job has no leak")
     start = time.perf_counter()
-    found = leaks.run(job.leak, folder, deadline, progress)
+    found = leaks.run(settings, folder, deadline, progress)
     tables = {"leak": leaks.attack_table(found)}
-    if job.leak.twins:
+    if settings.twins:
         tables["twins"] = leaks.twin_table(found)
     return tables, {
-        "design": dataclasses.asdict(job.leak),
+        "settings": dataclasses.asdict(settings),
         "seconds": {"leak": round(time.perf_counter() - start, 1)},
     }
 
@@ -227,7 +217,7 @@ def _machine() -> dict[str, object]:
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        **{library: version(library) for library in ("dprl", "numpy", *_LIBRARIES)},
+        **{library: version(library) for library in ("dprl", *LIBRARIES)},
         "source_sha256": source_hash(),
     }
 
@@ -237,11 +227,11 @@ def _merge(
     table: pd.DataFrame,
     job: _Job,
     profile: str,
-    order: Sequence[str],
     about: dict[str, Any],
     results: Path | None,
 ) -> None:
     """Put a job's rows into the record in place of its older ones; keep the others'."""
+    order = [one.name for one in _jobs(profile)]
     parts, described = {job.name: table.assign(cell=job.name)}, {job.name: about}
     path = (Path("data/results") if results is None else results) / profile / f"{name}.csv"
     if path.is_file():
@@ -257,10 +247,10 @@ def _merge(
         pd.concat([parts[one] for one in present], ignore_index=True),
         profile=profile,
         command=f"python -m experiments.chapter_5 --profile {profile} --resume",
-        seed=job.cell.seed,
+        seed=job.study.seed,
         parameters={"cells": {one: described[one] for one in present}},
         seconds=seconds,
-        libraries=_LIBRARIES,
+        libraries=LIBRARIES,
         device=jax.devices()[0].device_kind,
         folder=results,
     )
@@ -293,85 +283,6 @@ class _Progress:
         if self.bar is not None:
             self.bar.close()
         self.bar, self.stage = None, ""
-
-
-def measure(cell: Cell, sizes: Sequence[int], chunks: int = 4) -> pd.DataFrame:
-    """Milliseconds of one lockstep, for several sizes of the population.
-
-    Parameters
-    ----------
-    cell : Cell
-        Environment, T_max and settings of the networks.
-    sizes : sequence of int
-        Agents in the population, each >= 1.
-    chunks : int
-        Timed calls; the first is not counted (it compiles). >= 2.
-
-    Returns
-    -------
-    DataFrame
-        ``algorithm, agents, ms_per_lockstep, updates_per_second`` (agent-updates).
-    """
-    rows = []
-    for size in sizes:
-        for name, timed in (("DDPG", _ddpg_ticks), ("BCQ", _bcq_ticks)):
-            ticks, chunk = timed(cell, size, chunks)
-            ms = 1e3 * float(np.median(np.diff(ticks[-chunks:]))) / chunk
-            rows.append(
-                {
-                    "algorithm": name,
-                    "agents": size,
-                    "ms_per_lockstep": round(ms, 3),
-                    "updates_per_second": round(1e3 * size / ms),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def _clock() -> tuple[list[float], Callable[[int, int], None]]:
-    ticks: list[float] = []
-    return ticks, lambda done, total: ticks.append(time.perf_counter())
-
-
-def _ddpg_ticks(cell: Cell, size: int, chunks: int) -> tuple[list[float], int]:
-    chunk, (ticks, tick) = 50, _clock()
-    steps = chunk * (chunks + 2)  # warm-up and the call that compiles
-    ddpg.train(
-        cell.environment,
-        dataclasses.replace(cell.ddpg, warm_up=chunk, capacity=steps),
-        seeds=range(size),
-        steps=steps,
-        t_max=cell.t_max,
-        evaluate_every=steps,
-        evaluation_episodes=1,
-        chunk=chunk,
-        progress=tick,
-    )
-    return ticks, chunk
-
-
-def _bcq_ticks(cell: Cell, size: int, chunks: int) -> tuple[list[float], int]:
-    chunk, (ticks, tick) = 50, _clock()
-    world = environments.environment(cell.environment)
-    rng = np.random.default_rng(0)
-    n = 1_000
-    observations = rng.standard_normal((2, n, world.observation_size)).astype(np.float32)
-    data = Transitions(
-        observations[0],
-        rng.uniform(-1, 1, (n, world.action_size)),
-        rng.standard_normal(n),
-        observations[1],
-        np.zeros(n, dtype=bool),
-    )
-    bcq.train(
-        [data] * size,
-        cell.bcq,
-        seeds=range(size),
-        updates=chunk * (chunks + 1),
-        chunk=chunk,
-        progress=tick,
-    )
-    return ticks, chunk
 
 
 if __name__ == "__main__":

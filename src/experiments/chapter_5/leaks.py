@@ -2,7 +2,7 @@ r"""A leak that is real: members and non-members from one distribution.
 
 The pairs of the thesis compare a model's training data with trajectories of *another* oracle.
 Here both kinds come from one oracle, and chance alone says which of them a model is trained
-on (:class:`LeakDesign`):
+on (:class:`LeakSettings`):
 
 * from each chosen oracle a *pool* of 2 M trajectories;
 * *models* come in pairs. Each pair splits the pool at random into two halves of M
@@ -38,18 +38,24 @@ import jax
 import numpy as np
 import pandas as pd
 
+from companion import checkpoints
+from companion.checkpoints import Deadline, fingerprint
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
-from dprl.agents import bcq, checkpoints, environments, episodes, networks
+from dprl.agents import bcq, environments, episodes, networks, parallel
 from dprl.agents.bcq import BCQPopulation
-from dprl.agents.checkpoints import Deadline, fingerprint, locked
 from dprl.agents.episodes import Episodes
-from dprl.membership import (
-    metrics,
-)
+from dprl.membership import metrics
 from dprl.membership.attacks import lira, scores
 from experiments.chapter_5 import oracles, study
-from experiments.chapter_5.study import Cell, Study, code_of
+from experiments.chapter_5.stages import (
+    Progress,
+    ResumableTraining,
+    Watch,
+    computed_by,
+    computed_once,
+)
+from experiments.chapter_5.study import Study, StudySettings
 
 #: What the attacker may ask, from least to most.
 ACCESS = ("closed-loop", "every-state", "white-box")
@@ -58,23 +64,30 @@ ATTACKS = ("threshold", "lira-online", "lira-offline")
 
 _FILE, _MODELS = "leak.npz", "models.npz"
 
-# labels, scores; entries that choose a threshold, entries that measure rates (None: all)
-_Accused = tuple[BoolArray, FloatArray, BoolArray | None, BoolArray | None]
+
+@dataclass(frozen=True, eq=False)
+class _Accused:
+    """Trajectories that are accused of each model; arrays (models, n), or (O, models, n)."""
+
+    labels: BoolArray
+    scores: FloatArray
+    choose: BoolArray | None = None  # entries that choose a threshold; all if left out
+    measure: BoolArray | None = None  # entries that measure rates; all if left out
 
 
 @dataclass(frozen=True)
-class LeakDesign:
+class LeakSettings:
     """Everything that a measurement of the leak depends on.
 
     Parameters
     ----------
-    cell : Cell
+    study : StudySettings
         The study whose oracles collect the trajectories, and whose BCQ settings are used.
     oracles : tuple of int
         Which of its oracles; distinct.
     size : int
         M, trajectories in one training set, >= 2. The pool of an oracle holds its first 2 M
-        trajectories, those of half 0 before those of half 1; at most M of the cell.
+        trajectories, those of half 0 before those of half 1; at most M of the study.
     models : int
         Models per oracle: an even number, >= 6. Likelihood ratios use all but one pair as
         shadows, and need two of them.
@@ -95,15 +108,9 @@ class LeakDesign:
     ------
     TypeError, ValueError
         If a number is outside its range, or the study has too few trajectories or oracles.
-
-    Examples
-    --------
-    >>> design = designs("quick")[0]
-    >>> design.size, design.cell.name
-    (20, 'Hopper-v5-50')
     """
 
-    cell: Cell
+    study: StudySettings
     oracles: tuple[int, ...]
     size: int
     models: int
@@ -115,11 +122,11 @@ class LeakDesign:
     seed: int = 29
 
     def __post_init__(self) -> None:
-        check.instance("cell", self.cell, Cell)
+        check.instance("study", self.study, StudySettings)
         _numbers("oracles", self.oracles, minimum=0)
-        if len(set(self.oracles)) < len(self.oracles) or max(self.oracles) >= self.cell.oracles:
+        if len(set(self.oracles)) < len(self.oracles) or max(self.oracles) >= self.study.oracles:
             raise ValueError(
-                f"oracles must be distinct numbers below {self.cell.oracles}, got {self.oracles}"
+                f"oracles must be distinct numbers below {self.study.oracles}, got {self.oracles}"
             )
         check.whole("size", self.size, 2)
         check.whole("models", self.models, 6)
@@ -136,7 +143,7 @@ class LeakDesign:
             raise ValueError(f"updates must rise, got {self.updates}")
         if any(number % self.chunk for number in self.updates):
             raise ValueError(f"updates must be multiples of chunk {self.chunk}, got {self.updates}")
-        available = 2 * self.cell.trajectories
+        available = 2 * self.study.trajectories
         if 2 * self.size + check.whole("fresh", self.fresh, 0) > available:
             raise ValueError(
                 f"an oracle of this study has {available} trajectories; a pool of {2 * self.size} "
@@ -147,7 +154,7 @@ class LeakDesign:
     @property
     def name(self) -> str:
         """What to call it: environment, T_max, M."""
-        return f"{self.cell.name}-{self.size}"
+        return f"{self.study.name}-{self.size}"
 
     @property
     def pairs(self) -> IntArray:
@@ -164,15 +171,15 @@ def _numbers(name: str, values: object, minimum: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Leak:
-    """What :func:`run` measured. k = numbers of updates, O = oracles of the design.
+    """What :func:`run` measured. k = numbers of updates, O = oracles of the settings.
 
     Attributes
     ----------
-    design : LeakDesign
+    settings : LeakSettings
     pools : list of Episodes
         Of each oracle, 2 M trajectories.
     fresh : list of Episodes
-        Of each oracle; empty if the design has none.
+        Of each oracle; empty if the settings have none.
     members : ndarray of bool, shape (O, models, 2 M)
         Which trajectories of the pool each model was trained on.
     scores : dict of str to ndarray, shape (k, O, models, 2 M)
@@ -186,11 +193,11 @@ class Leak:
     returns : ndarray, shape (k, O, models)
         Mean undiscounted return of the roll-outs.
     models : BCQPopulation
-        After the last update: number ``o * design.models + m`` is model m of the o-th oracle;
-        the twins come after all models, ``O * design.models + o * design.twins + i``.
+        After the last update: number ``o * settings.models + m`` is model m of the o-th oracle;
+        the twins come after all models, ``O * settings.models + o * settings.twins + i``.
     """
 
-    design: LeakDesign
+    settings: LeakSettings
     pools: list[Episodes]
     fresh: list[Episodes]
     members: BoolArray
@@ -202,115 +209,52 @@ class Leak:
     models: BCQPopulation
 
 
-def designs(profile: str) -> list[LeakDesign]:
-    """The measurements of a profile.
-
-    Parameters
-    ----------
-    profile : str
-        ``quick``: M = 20, one or two minutes of training on two cores. ``laptop`` and
-        ``paper``: M = 20, 100, 400 with the first study of the profile, and more updates;
-        in ``laptop`` at last as many as in its studies, and at M = 400, where looks take
-        longest, at last only.
-
-    Raises
-    ------
-    ValueError
-        If there is no such profile.
-
-    Examples
-    --------
-    >>> [design.size for design in designs("laptop")]
-    [20, 100, 400]
-    """
-    cell = study.cells(profile)[0]
-    if profile == "quick":
-        return [
-            LeakDesign(
-                cell,
-                oracles=(0, 1),
-                size=20,
-                models=6,
-                twins=3,
-                updates=(1_000, 2_000, 3_000),
-                fresh=160,
-            )
-        ]
-    looks: dict[int, tuple[int, ...]]
-    if profile == "paper":
-        looks = dict.fromkeys((20, 100, 400), (1_000, 2_000, 5_000, 20_000))
-    else:
-        looks = {20: (1_000, 2_000, 3_000), 100: (1_000, 2_000, 3_000), 400: (3_000,)}
-    return [
-        LeakDesign(
-            cell,
-            oracles=(0, 1),
-            size=size,
-            models=8,
-            twins=4 if size == 20 else 0,
-            updates=updates,
-            fresh=2 * cell.trajectories - 2 * size,
-        )
-        for size, updates in looks.items()
-    ]
-
-
 # -- computing --------------------------------------------------------------------------
 
 
 def run(
-    design: LeakDesign,
+    settings: LeakSettings,
     folder: str | Path = "_build/membership",
     deadline: Deadline | None = None,
-    progress: study.Progress | None = None,
+    progress: Progress | None = None,
 ) -> Leak:
     """Compute what is missing of a measurement, or load it.
 
-    What the oracles of ``design.cell`` collect is computed or loaded first
+    What the oracles of ``settings.study`` collect is computed or loaded first
     (:func:`experiments.chapter_5.study.collect`).
 
     Parameters
     ----------
-    design : LeakDesign
+    settings : LeakSettings
     folder : path
         Where studies are kept.
-    deadline : Deadline, optional
-        When to stop; what is done until then is kept.
-    progress : callable, optional
-        ``progress(stage, done, total)``.
-
-    Returns
-    -------
-    Leak
+    deadline, progress
+        See :class:`experiments.chapter_5.stages.Watch`.
 
     Raises
     ------
     OutOfTime
         If the deadline has passed; call again to continue.
     """
-    check.instance("design", design, LeakDesign)
-    inputs = study.collect(design.cell, folder, deadline, progress)
-    pools, fresh = _trajectories(design, inputs)
-    sets = _training_sets(design)
-    mark = fingerprint(
-        *map(code_of, (networks, bcq, environments, episodes, oracles, scores)),
-        *(
-            inspect.getsource(one)
-            for one in (_training_sets, _measure, _score, _roll_outs, _three_scores)
-        ),
-        design,
+    check.instance("settings", settings, LeakSettings)
+    inputs = study.collect(settings.study, folder, deadline, progress)
+    pools, fresh = _trajectories(settings, inputs)
+    sets = _training_sets(settings)
+    key = fingerprint(
+        computed_by(networks, parallel, bcq, environments, episodes, oracles, scores),
+        *(inspect.getsource(one) for one in (_training_sets, _Measurement, _three_scores)),
+        settings,
         [one.actions for one in pools + fresh],
     )
-    with locked(Path(folder) / f"leak-{design.name}-{mark}") as place:
-        if not (place / _FILE).is_file():
-            measured = _measure(design, pools, fresh, sets, place, deadline, progress)
-            checkpoints.save(place / _FILE, measured, {"kind": "leak"})
-            for file in place.glob("checkpoint*.npz"):
-                file.unlink()
+    measurement = _Measurement(settings, pools, fresh, sets, Watch(deadline, progress))
+    place = Path(folder) / f"leak-{settings.name}-{key}"
+    with computed_once(place, measurement.watch) as kept:
+        if not kept.done:
+            checkpoints.save(place / _FILE, measurement.compute(place), {"kind": "leak"})
         arrays = checkpoints.load(place / _FILE, metadata={"kind": "leak"})
-        models = BCQPopulation.load(place / _MODELS)
+        models = study.load_models(place / _MODELS, settings.study.bcq, measurement.fresh_models)
     return Leak(
-        design=design,
+        settings=settings,
         pools=pools,
         fresh=fresh,
         members=sets.members,
@@ -334,141 +278,128 @@ class _TrainingSets:
 
 
 def _trajectories(
-    design: LeakDesign, inputs: list[list[Episodes]]
+    settings: LeakSettings, inputs: list[list[Episodes]]
 ) -> tuple[list[Episodes], list[Episodes]]:
     pools, fresh = [], []
-    for oracle in design.oracles:
+    for oracle in settings.oracles:
         everything = Episodes.concatenate(inputs[oracle])
-        pools.append(everything.select(np.arange(2 * design.size)))
-        if design.fresh:
+        pools.append(everything.select(np.arange(2 * settings.size)))
+        if settings.fresh:
             fresh.append(
-                everything.select(np.arange(len(everything) - design.fresh, len(everything)))
+                everything.select(np.arange(len(everything) - settings.fresh, len(everything)))
             )
     return pools, fresh
 
 
-def _training_sets(design: LeakDesign) -> _TrainingSets:
-    splits, twins, models = np.random.SeedSequence(design.seed).spawn(3)
-    rng, count = np.random.default_rng(splits), len(design.oracles)
-    members = np.zeros((count, design.models, 2 * design.size), dtype=bool)
+def _training_sets(settings: LeakSettings) -> _TrainingSets:
+    splits, twins, models = np.random.SeedSequence(settings.seed).spawn(3)
+    rng, count = np.random.default_rng(splits), len(settings.oracles)
+    members = np.zeros((count, settings.models, 2 * settings.size), dtype=bool)
     for of_oracle in members:
-        for first in range(0, design.models, 2):
-            of_oracle[first, rng.permutation(2 * design.size)[: design.size]] = True
+        for first in range(0, settings.models, 2):
+            of_oracle[first, rng.permutation(2 * settings.size)[: settings.size]] = True
             of_oracle[first + 1] = ~of_oracle[first]
     rng = np.random.default_rng(twins)
     left_out = np.array(
         [
-            [rng.choice(np.flatnonzero(mask)) for mask in of_oracle[: design.twins]]
+            [rng.choice(np.flatnonzero(mask)) for mask in of_oracle[: settings.twins]]
             for of_oracle in members
         ],
         dtype=np.int64,
-    ).reshape(count, design.twins)
+    ).reshape(count, settings.twins)
     sets = _TrainingSets(members, left_out)
-    numbers = [int(x) for x in models.generate_state(count * design.models)]
+    numbers = [int(x) for x in models.generate_state(count * settings.models)]
     for oracle in range(count):
-        for model in range(design.models):
+        for model in range(settings.models):
             sets.rows.append((oracle, members[oracle, model]))
-            sets.seeds.append(numbers[oracle * design.models + model])
+            sets.seeds.append(numbers[oracle * settings.models + model])
     for oracle in range(count):
-        for twin in range(design.twins):
+        for twin in range(settings.twins):
             mask = members[oracle, twin].copy()
             mask[left_out[oracle, twin]] = False
             sets.rows.append((oracle, mask))
-            sets.seeds.append(numbers[oracle * design.models + twin])
+            sets.seeds.append(numbers[oracle * settings.models + twin])
     return sets
 
 
-def _measure(
-    design: LeakDesign,
-    pools: list[Episodes],
-    fresh: list[Episodes],
-    sets: _TrainingSets,
-    place: Path,
-    deadline: Deadline | None,
-    progress: study.Progress | None,
-) -> dict[str, FloatArray]:
-    terminal = design.cell.timeout_is_terminal
-    data = [
-        pools[oracle].select(mask).transitions(timeout_is_terminal=terminal)
-        for oracle, mask in sets.rows
-    ]
-    total, stage = design.updates[-1], f"leak {design.size}"
+@dataclass(frozen=True, eq=False)
+class _Measurement:
+    """Training of all models and twins, and scoring after each number of updates."""
 
-    def report(done: int, _: int) -> None:
-        if progress is not None:
-            progress(stage, done, total)
+    settings: LeakSettings
+    pools: list[Episodes]
+    fresh: list[Episodes]
+    sets: _TrainingSets
+    watch: Watch
 
-    parts: list[dict[str, FloatArray]] = []
-    for number, updates in enumerate(design.updates):
-        scored = place / f"checkpoint-scores-{updates}.npz"
-        if not scored.is_file():
-            population = bcq.train(
-                data,
-                design.cell.bcq,
-                seeds=sets.seeds,
-                updates=updates,
-                chunk=design.chunk,
-                checkpoint=place / "checkpoint.npz",
-                deadline=deadline,
-                progress=report,
-            )
-            last = number == len(design.updates) - 1
-            if last:
-                population.save(place / _MODELS)
-            checkpoints.save(scored, _score(design, population, pools, fresh, sets, last), {})
-            if deadline is not None and not last:
-                deadline.check()
-        parts.append(checkpoints.load(scored))
-    out = {name: values for name, values in parts[-1].items() if name.startswith("fresh")}
-    for name in parts[0]:
-        if name not in out:
-            out[name] = np.stack([part[name] for part in parts])
-    return out
+    def fresh_models(self) -> bcq.BCQTraining:
+        pool, learner = self.pools[0], self.settings.study.bcq
+        return bcq.start(learner, pool.observation_size, pool.action_size, self.sets.seeds)
 
+    def compute(self, place: Path) -> dict[str, FloatArray]:
+        settings, learner = self.settings, self.settings.study.bcq
+        terminal = settings.study.timeout_is_terminal
+        data = [
+            self.pools[oracle].select(mask).transitions(timeout_is_terminal=terminal)
+            for oracle, mask in self.sets.rows
+        ]
 
-def _score(
-    design: LeakDesign,
-    population: BCQPopulation,
-    pools: list[Episodes],
-    fresh: list[Episodes],
-    sets: _TrainingSets,
-    last: bool,
-) -> dict[str, FloatArray]:
-    """All scores of all models and twins."""
-    count = len(design.oracles)
-    split = count * design.models
-    own = [oracle for oracle, _ in sets.rows]
-    accused = [pools[oracle] for oracle in own]
-    outputs = _roll_outs(design, population, accused)
-    pooled = _three_scores(population, accused, outputs, design.seed, design.queries)
-    returns = np.array([one.returns.mean() for one in outputs[:split]])
-    out: dict[str, FloatArray] = {"returns": returns.reshape(count, design.models)}
-    for access, values in pooled.items():
-        out[f"scores {access}"] = values[:split].reshape(count, design.models, 2 * design.size)
-        out[f"twins {access}"] = values[split:].reshape(count, design.twins, 2 * design.size)
-    if last:
-        empty = np.zeros((count, design.models, design.fresh))
-        found = dict.fromkeys(ACCESS, empty)
-        if fresh:
-            models, accused = population.select(range(split)), [fresh[o] for o in own[:split]]
-            outputs = _roll_outs(design, models, accused)
-            found = _three_scores(models, accused, outputs, design.seed, design.queries)
-        for access, values in found.items():
-            out[f"fresh {access}"] = values.reshape(empty.shape)
-    return out
+        def advance(before: bcq.BCQTraining, updates: int) -> bcq.BCQTraining:
+            return bcq.train(before, data, learner, updates, chunk=settings.chunk)[0]
 
+        last = settings.updates[-1]
+        training = ResumableTraining(
+            f"leak {settings.size}", last, place / "checkpoint.npz", 5 * settings.chunk, self.watch
+        )
+        state = training.begin(self.fresh_models())
+        parts: list[dict[str, FloatArray]] = []
+        for updates in settings.updates:
+            scored = place / f"checkpoint-scores-{updates}.npz"
+            if not scored.is_file():
+                state = training.go_on(state, advance, state.updates, updates)
+                training.keep(state)
+                models = BCQPopulation(learner, state.models.parameters)
+                checkpoints.save(scored, self.score(models, updates == last), {})
+                if updates < last:
+                    self.watch.check()
+            parts.append(checkpoints.load(scored))
+        checkpoints.save(place / _MODELS, state.models.parameters, {})
+        out = {name: values for name, values in parts[-1].items() if name.startswith("fresh")}
+        for name in parts[0]:
+            if name not in out:
+                out[name] = np.stack([part[name] for part in parts])
+        return out
 
-def _roll_outs(
-    design: LeakDesign, models: BCQPopulation, accused: list[Episodes]
-) -> list[Episodes]:
-    """Of each model, from the states in which all the accused start."""
-    return oracles.query_outputs(
-        models,
-        accused[0].initial_states,
-        design.cell.t_max,
-        environment=design.cell.environment,
-        seed=design.seed,
-    )
+    def score(self, population: BCQPopulation, last: bool) -> dict[str, FloatArray]:
+        """All scores of all models and twins."""
+        settings, count = self.settings, len(self.settings.oracles)
+        split = count * settings.models
+        own = [oracle for oracle, _ in self.sets.rows]
+        accused = [self.pools[oracle] for oracle in own]
+        outputs = self.roll_outs(population, accused)
+        pooled = _three_scores(population, accused, outputs, settings.seed, settings.queries)
+        returns = np.array([one.returns.mean() for one in outputs[:split]])
+        out: dict[str, FloatArray] = {"returns": returns.reshape(count, settings.models)}
+        size = 2 * settings.size
+        for access, values in pooled.items():
+            out[f"scores {access}"] = values[:split].reshape(count, settings.models, size)
+            out[f"twins {access}"] = values[split:].reshape(count, settings.twins, size)
+        if last:
+            empty = np.zeros((count, settings.models, settings.fresh))
+            found = dict.fromkeys(ACCESS, empty)
+            if self.fresh:
+                models = population.select(range(split))
+                accused = [self.fresh[o] for o in own[:split]]
+                outputs = self.roll_outs(models, accused)
+                found = _three_scores(models, accused, outputs, settings.seed, settings.queries)
+            for access, values in found.items():
+                out[f"fresh {access}"] = values.reshape(empty.shape)
+        return out
+
+    def roll_outs(self, models: BCQPopulation, accused: list[Episodes]) -> list[Episodes]:
+        """Of each model, from the states in which all the accused start."""
+        starts, seed = accused[0].initial_states, self.settings.seed
+        return oracles.query_outputs(models, starts, self.settings.study.task, seed=seed)
 
 
 def _three_scores(
@@ -507,7 +438,7 @@ def attack_scores(leak: Leak, access: str, attack: str = "threshold", at: int = 
         oracle as shadows. Their score is minus the logarithm of the distance or error: it
         is closer to normal.
     at : int
-        Index into ``design.updates``.
+        Index into ``settings.updates``.
 
     Returns
     -------
@@ -517,7 +448,7 @@ def attack_scores(leak: Leak, access: str, attack: str = "threshold", at: int = 
     values = _access(leak.scores, access)[at]
     return np.stack(
         [
-            _attacked(attack, of_oracle, members, leak.design.pairs)
+            _attacked(attack, of_oracle, members, leak.settings.pairs)
             for of_oracle, members in zip(values, leak.members, strict=True)
         ]
     )
@@ -574,30 +505,30 @@ def attack_table(leak: Leak) -> pd.DataFrame:
         ``mean_return``
             Of the models' roll-outs.
     """
-    design, rows = leak.design, []
-    count = len(design.oracles)
-    family = np.repeat(np.arange(count), design.models)
-    cluster = family * design.models + np.tile(design.pairs, count)
-    last = len(design.updates) - 1
-    for at, updates in enumerate(design.updates):
+    settings, rows = leak.settings, []
+    count = len(settings.oracles)
+    family = np.repeat(np.arange(count), settings.models)
+    cluster = family * settings.models + np.tile(settings.pairs, count)
+    last = len(settings.updates) - 1
+    for at, updates in enumerate(settings.updates):
         for access in ACCESS:
             for attack in ATTACKS:
                 values = attack_scores(leak, access, attack, at)
                 auc = _areas(leak.members, values)
-                accused: _Accused = (leak.members, values, None, None)
-                if at == last and design.fresh > 1 and attack != "lira-online":
+                accused = _Accused(leak.members, values)
+                if at == last and settings.fresh > 1 and attack != "lira-online":
                     accused = _with_fresh(leak, access, attack)
                 rows.append(
                     {
-                        "environment": design.cell.environment,
-                        "t_max": design.cell.t_max,
+                        "environment": settings.study.environment,
+                        "t_max": settings.study.t_max,
                         "oracles": count,
-                        "models": count * design.models,
-                        "trajectories": design.size,
+                        "models": count * settings.models,
+                        "trajectories": settings.size,
                         "updates": updates,
                         "access": access,
                         "attack": attack,
-                        **_judge(auc, cluster, family, "pair", *accused),
+                        **_rates(auc, accused, cluster, family, "pair"),
                         "mean_return": float(leak.returns[at].mean()),
                     }
                 )
@@ -614,18 +545,18 @@ def _with_fresh(leak: Leak, access: str, attack: str) -> _Accused:
     fresh = _access(leak.fresh_scores, access)
     labels = np.concatenate([leak.members, np.zeros(fresh.shape, dtype=bool)], axis=-1)
     values = np.concatenate([leak.scores[access][-1], fresh], axis=-1)
-    rng = np.random.default_rng([leak.design.seed, 1])
-    first = rng.random((len(fresh), leak.design.models // 2, 1, fresh.shape[-1])) < 0.5
+    rng = np.random.default_rng([leak.settings.seed, 1])
+    first = rng.random((len(fresh), leak.settings.models // 2, 1, fresh.shape[-1])) < 0.5
     kept_out = np.concatenate([first, ~first], axis=2).reshape(fresh.shape)
     known = np.concatenate([leak.members, kept_out], axis=-1)
     judged = [
-        _attacked(attack, v, m, leak.design.pairs) for v, m in zip(values, known, strict=True)
+        _attacked(attack, v, m, leak.settings.pairs) for v, m in zip(values, known, strict=True)
     ]
     pooled = leak.members.shape[-1]
     column = np.arange(labels.shape[-1])
     measuring = column >= pooled + fresh.shape[-1] // 2
     choose = np.broadcast_to(~measuring, labels.shape)
-    return labels, np.stack(judged), choose, labels | measuring
+    return _Accused(labels, np.stack(judged), choose, labels | measuring)
 
 
 def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
@@ -650,30 +581,29 @@ def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
         Three rows, columns as those of :func:`attack_table`; ``unit`` is "oracle".
     """
     check.instance("done", done, Study)
-    cell = done.cell
+    of = done.settings
     both = [Episodes.concatenate(pair) for pair in done.inputs]
     outputs = [one for pair in done.outputs for one in pair]
     accused = [one for one in both for _ in range(2)]
     # the two halves start in the same states: one roll-out for both
     twice = [Episodes.concatenate([one, one]) for one in outputs]
     found = _three_scores(done.models, accused, twice, seed, queries)
-    half = np.repeat([True, False], cell.trajectories)
-    labels = np.stack([half, ~half] * cell.oracles)
-    cluster = np.repeat(np.arange(cell.oracles), 2)
+    half = np.repeat([True, False], of.trajectories)
+    labels = np.stack([half, ~half] * of.oracles)
+    cluster = np.repeat(np.arange(of.oracles), 2)
     rows = []
     for access in ACCESS:
         values = found[access]
-        judged = _judge(
-            _areas(labels, values), cluster, np.zeros_like(cluster), "oracle", labels, values
-        )
+        area, family = _areas(labels, values), np.zeros_like(cluster)
+        judged = _rates(area, _Accused(labels, values), cluster, family, "oracle")
         rows.append(
             {
-                "environment": cell.environment,
-                "t_max": cell.t_max,
-                "oracles": cell.oracles,
-                "models": cell.models,
-                "trajectories": cell.trajectories,
-                "updates": cell.bcq_updates,
+                "environment": of.environment,
+                "t_max": of.t_max,
+                "oracles": of.oracles,
+                "models": of.models,
+                "trajectories": of.trajectories,
+                "updates": of.bcq_updates,
                 "access": access,
                 "attack": "threshold",
                 **judged,
@@ -690,20 +620,15 @@ def _areas(labels: BoolArray, values: FloatArray) -> FloatArray:
     return np.array([metrics.roc_curve(y, s).area for y, s in pairs])
 
 
-def _judge(
-    auc: FloatArray,
-    cluster: IntArray,
-    family: IntArray,
-    unit: str,
-    labels: BoolArray,
-    values: FloatArray,
-    choose: BoolArray | None = None,
-    measure: BoolArray | None = None,
+def _rates(
+    auc: FloatArray, accused: _Accused, cluster: IntArray, family: IntArray, unit: str
 ) -> dict[str, object]:
-    n = labels.shape[-1]
-    y, s = labels.reshape(-1, n), values.reshape(-1, n)
-    choosing = np.ones_like(y) if choose is None else choose.reshape(-1, n)
-    measuring = np.ones_like(y) if measure is None else measure.reshape(-1, n)
+    n = accused.labels.shape[-1]
+    y, s = accused.labels.reshape(-1, n), accused.scores.reshape(-1, n)
+    choosing, measuring = (
+        np.ones_like(y) if mask is None else mask.reshape(-1, n)
+        for mask in (accused.choose, accused.measure)
+    )
     area = metrics.clustered_interval(auc, cluster)
     points = operating_points(y, s, cluster, family, 0.01, choosing, measuring)
     tpr = metrics.clustered_interval([one.tpr for one in points], np.arange(len(points)))
@@ -808,11 +733,11 @@ def twin_table(leak: Leak) -> pd.DataFrame:
             less (in - out): retraining alone changes scores, a leak is more than that. 1/2
             on average without a leak.
     """
-    design, rows = leak.design, []
-    for at, updates in enumerate(design.updates):
+    settings, rows = leak.settings, []
+    for at, updates in enumerate(settings.updates):
         for access in ACCESS:
-            for o, oracle in enumerate(design.oracles):
-                for twin in range(design.twins):
+            for o, oracle in enumerate(settings.oracles):
+                for twin in range(settings.twins):
                     record = int(leak.twin_records[o, twin])
                     inside = leak.scores[access][at, o, twin]
                     change = inside - leak.twin_scores[access][at, o, twin]
@@ -820,9 +745,9 @@ def twin_table(leak: Leak) -> pd.DataFrame:
                     both[record] = False
                     rows.append(
                         {
-                            "environment": design.cell.environment,
-                            "t_max": design.cell.t_max,
-                            "trajectories": design.size,
+                            "environment": settings.study.environment,
+                            "t_max": settings.study.t_max,
+                            "trajectories": settings.size,
                             "updates": updates,
                             "access": access,
                             "oracle": oracle,
@@ -835,9 +760,3 @@ def twin_table(leak: Leak) -> pd.DataFrame:
                         }
                     )
     return pd.DataFrame(rows)
-
-
-def tables(leak: Leak) -> dict[str, pd.DataFrame]:
-    """What is recorded of a measurement: ``leak`` (:func:`attack_table`) and ``twins``."""
-    found = {"leak": attack_table(leak), "twins": twin_table(leak)}
-    return {name: table for name, table in found.items() if len(table)}

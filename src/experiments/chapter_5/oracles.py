@@ -18,13 +18,87 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dprl import _validation as check
-from dprl.agents import environments
+from dprl._validation import FloatArray, IntArray
+from dprl.agents import ddpg, environments
 from dprl.agents.bcq import BCQPopulation
-from dprl.agents.ddpg import DDPGPopulation
-from dprl.agents.episodes import Episodes
+from dprl.agents.ddpg import DDPGState
+from dprl.agents.environments import Policy, Task
+from dprl.agents.episodes import Episodes, Float32Array
+from experiments.chapter_5.stages import in_pairs, split_evenly
+
+_act = jax.jit(ddpg.act)
+_act_all = jax.jit(jax.vmap(ddpg.act))
+
+
+@dataclass(frozen=True, eq=False)
+class DataOracles:
+    """Trained DDPG agents, and how well they did on the way.
+
+    Attributes
+    ----------
+    task : Task
+        What they have learned.
+    state : DDPGState
+        All that they know; each leaf has shape (agents, ...).
+    steps : ndarray of int, shape (k,)
+        When their greedy policies were run; the first is 0, before any training.
+    returns : ndarray, shape (agents, k, episodes)
+        Undiscounted returns. Episode j starts in the same state for all agents and times.
+    """
+
+    task: Task
+    state: DDPGState
+    steps: IntArray
+    returns: FloatArray
+
+    @property
+    def agents(self) -> int:
+        """How many there are."""
+        return len(self.returns)
+
+    def policy(self, agent: int) -> Policy:
+        """The greedy policy of one agent, 0 ... agents - 1."""
+        if check.whole("agent", agent, minimum=0) >= self.agents:
+            raise ValueError(f"agent must lie in 0 ... {self.agents - 1}, got {agent}")
+        actor = jax.tree.map(lambda leaf: leaf[agent], self.state.actor)
+        return lambda observations, step: np.asarray(_act(actor, observations))
+
+    def population_policy(self) -> Policy:
+        """The greedy policies of all; see :func:`greedy_policies`."""
+        return greedy_policies(self.state)
+
+
+def greedy_policies(state: DDPGState) -> Policy:
+    """The greedy policies of all agents in one call.
+
+    Parameters
+    ----------
+    state : DDPGState
+        Each leaf has shape (agents, ...).
+
+    Returns
+    -------
+    callable
+        Observations of shape (agents, n, d_s) give actions of shape (agents, n, d_A).
+        Observations of shape (agents n, d_s) are read agent after agent and give actions
+        of shape (agents n, d_A).
+    """
+    agents = len(state.actor[0].bias)
+
+    def act_greedily(observations: Float32Array, step: int) -> Float32Array:
+        if observations.ndim not in (2, 3) or observations.shape[0] % agents:
+            raise ValueError(
+                f"observations must have shape ({agents}, n, d_s) or ({agents} n, d_s), "
+                f"got {observations.shape}"
+            )
+        grouped = observations.reshape(agents, -1, observations.shape[-1])
+        actions = np.asarray(_act_all(state.actor, grouped))
+        return actions.reshape(*observations.shape[:-1], actions.shape[-1])
+
+    return act_greedily
 
 
 @dataclass(frozen=True)
@@ -57,10 +131,9 @@ class Mixture:
     def __post_init__(self) -> None:
         if not 0 <= check.real("random_share", self.random_share) <= 1:
             raise ValueError(f"random_share must lie in [0, 1], got {self.random_share!r}")
-        if check.real("noise", self.noise) < 0:
-            raise ValueError(f"noise must not be negative, got {self.noise!r}")
+        check.not_negative("noise", self.noise)
 
-    def act(self, greedy: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    def act(self, greedy: Float32Array, rng: np.random.Generator) -> Float32Array:
         """Actions of the mixture.
 
         Parameters
@@ -81,30 +154,23 @@ class Mixture:
 
 
 def collect_halves(
-    population: DDPGPopulation,
+    oracles: DataOracles,
     initial_states: ArrayLike,
     mixture: Mixture,
-    t_max: int,
     rng: np.random.Generator,
-    halves: int = 2,
 ) -> list[list[Episodes]]:
-    """Let every data oracle collect its halves, all in one lockstep.
+    """Let every data oracle collect its two halves, all in one lockstep.
 
     Parameters
     ----------
-    population : DDPGPopulation
-        The O data oracles.
+    oracles : DataOracles
     initial_states : array_like, shape (M, k)
         Physics states, the same for all oracles and halves; see
         :func:`dprl.agents.environments.draw_initial_states`.
     mixture : Mixture
         How they explore.
-    t_max : int
-        Maximum length, >= 1.
     rng : numpy.random.Generator
         Source of the exploration; the halves use different numbers.
-    halves : int
-        Sets of M trajectories per oracle, >= 1.
 
     Returns
     -------
@@ -116,29 +182,26 @@ def collect_halves(
     TypeError, ValueError
         If an argument is malformed.
     """
-    check.instance("population", population, DDPGPopulation)
+    check.instance("oracles", oracles, DataOracles)
     check.instance("mixture", mixture, Mixture)
     check.generator(rng)
-    sets = check.whole("halves", halves)
     states = check.finite_array("initial_states", initial_states, ndim=2)
-    greedy = population.population_policy()
+    greedy, sets = oracles.population_policy(), 2 * oracles.agents
 
-    def policy(observations: NDArray[np.float32], step: int) -> NDArray[np.float32]:
-        return mixture.act(greedy(observations, step), rng)
+    def policy(observations: Float32Array, step: int) -> Float32Array:
+        return mixture.act(np.asarray(greedy(observations, step)), rng)
 
-    agents, m = population.agents, len(states)
-    episodes = environments.rollout(
-        population.environment, policy, np.tile(states, (agents * sets, 1)), t_max
-    )
-    return _grouped(episodes, agents, sets, m)
+    task = oracles.task
+    starts = np.tile(states, (sets, 1))
+    episodes = environments.rollout(task.environment, policy, starts, task.t_max)
+    return in_pairs(split_evenly(episodes, sets))
 
 
 def query_outputs(
     models: BCQPopulation,
     initial_states: ArrayLike,
-    t_max: int,
+    task: Task,
     *,
-    environment: str,
     seed: int,
 ) -> list[Episodes]:
     """Greedy roll-outs of all models from the same states, in one lockstep.
@@ -149,10 +212,8 @@ def query_outputs(
         The trained models.
     initial_states : array_like, shape (M, k)
         Physics states.
-    t_max : int
-        Maximum length, >= 1.
-    environment : str
-        One of :data:`dprl.agents.environments.NAMES`.
+    task : Task
+        Environment and maximum length.
     seed : int
         Of the latent candidates that BCQ draws when it acts; nothing is added to its actions.
 
@@ -162,19 +223,16 @@ def query_outputs(
         One per model, each of M episodes; episode i starts in initial state i.
     """
     check.instance("models", models, BCQPopulation)
+    check.instance("task", task, Task)
     states = check.finite_array("initial_states", initial_states, ndim=2)
     count, m = len(models), len(states)
     key = jax.random.key(check.whole("seed", seed, 0))
 
-    def policy(observations: NDArray[np.float32], step: int) -> NDArray[np.float32]:
+    def policy(observations: Float32Array, step: int) -> Float32Array:
         of_models = observations.reshape(count, m, -1)
         actions = models.act(jax.random.fold_in(key, step), of_models)
         return np.asarray(actions).reshape(len(observations), -1)
 
-    episodes = environments.rollout(environment, policy, np.tile(states, (count, 1)), t_max)
-    return [group[0] for group in _grouped(episodes, count, 1, m)]
-
-
-def _grouped(episodes: Episodes, groups: int, sets: int, size: int) -> list[list[Episodes]]:
-    numbers = np.arange(groups * sets * size).reshape(groups, sets, size)
-    return [[episodes.select(part) for part in group] for group in numbers]
+    starts = np.tile(states, (count, 1))
+    episodes = environments.rollout(task.environment, policy, starts, task.t_max)
+    return split_evenly(episodes, count)

@@ -1,69 +1,65 @@
 r"""A study: the thesis's experiment for one environment and one T_max, computed once.
 
-A :class:`Cell` names everything a study depends on. :func:`run` computes it in four stages,
+:class:`StudySettings` names everything a study depends on. :func:`run` computes it in four stages,
 
 1. *oracles*: O DDPG agents with different initial parameters and data;
 2. *inputs*: each collects two halves of M trajectories from one list of initial states;
 3. *models*: one BCQ model on each half; model 2 o + h has seen half h of oracle o;
 4. *outputs*: the greedy roll-out of each model from each initial state,
 
-and keeps each stage in a folder of its own. The folder's name is a fingerprint of the
-settings that the stage depends on and of the code of the modules that computed it, so a
-changed setting or a changed line of an algorithm computes again what depends on it, and
-nothing else. A stage that was interrupted goes on from its checkpoint. Two processes that
-ask for the same stage at the same time do not compute it twice: the second waits.
+and keeps each in a folder of its own (:mod:`experiments.chapter_5.stages`): a changed setting or
+a changed line of an algorithm computes again what depends on it, and nothing else. A stage that
+was interrupted goes on from its checkpoint.
 
 The thesis trains two oracles and one model for the shadow, the same for the target. Here
 every choice of distinct oracles from one population is such an experiment, so that it can be
-repeated over *draws* of oracles (:mod:`experiments.chapter_5.evaluation`).
+repeated over *draws* of oracles (:mod:`experiments.chapter_5.pair_attacks`).
 
 Sources: thesis, sections 5.5 and 5.6; figure 5.4 for the learning curves.
 """
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import itertools
-import json
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from companion import checkpoints
+from companion.checkpoints import Deadline, fingerprint
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.agents import bcq, checkpoints, ddpg, environments, episodes, networks
+from dprl.agents import bcq, ddpg, environments, episodes, networks, parallel, replay
 from dprl.agents.bcq import BCQPopulation, BCQSettings
-from dprl.agents.checkpoints import Deadline, fingerprint, locked
-from dprl.agents.ddpg import DDPGPopulation, DDPGSettings
+from dprl.agents.ddpg import DDPGSettings
+from dprl.agents.environments import Task
 from dprl.agents.episodes import Episodes
-from experiments.chapter_5 import oracles
-from experiments.chapter_5.oracles import Mixture
+from experiments.chapter_5 import oracles, stages
+from experiments.chapter_5.oracles import DataOracles, Mixture
+from experiments.chapter_5.stages import (
+    Kept,
+    Progress,
+    ResumableTraining,
+    Watch,
+    computed_by,
+    computed_once,
+    in_pairs,
+    integers,
+    load_episodes,
+    save_episodes,
+)
 
-PROFILES = ("quick", "laptop", "paper")
-#: The maximum lengths of table 5.2.
-TABLE_5_2 = {"Hopper-v5": (10, 50, 100, 200, 500), "HalfCheetah-v5": (10, 30, 50, 100, 200)}
-#: Steps of an oracle and updates of a model in the thesis (section 5.7.2).
-STEPS_OF_THE_THESIS = 1_000_000
-
-# CPython 3.11 counts the depth of a tree in one place for all threads: two that parse at the
-# same time may end with "SystemError: AST constructor recursion depth mismatch"
-_PARSING = threading.Lock()
-
-#: Called with a stage's name, what is done of it and what is to be done.
-Progress = Callable[[str, int, int], None]
+_PIECE = 1_000  # steps, or updates, between two looks at the clock
 
 
 @dataclass(frozen=True)
-class Cell:
+class StudySettings:
     """Everything that a study depends on.
 
     Parameters
@@ -87,10 +83,10 @@ class Cell:
     timeout_is_terminal : bool
         Whether the learners take the end of time for an absorbing state.
     evaluate_every : int
-        Steps between two points of a learning curve.
+        Steps between two points of a learning curve of the oracles.
     evaluation_episodes : int
         Greedy episodes per point and agent.
-    bcq_looks : tuple of int
+    bcq_evaluated_at : tuple of int
         Updates, before the last, after which the models are run, too: rising multiples of
         :data:`dprl.agents.bcq.CHUNK` below ``bcq_updates``.
     seed : int
@@ -102,12 +98,6 @@ class Cell:
     ------
     TypeError, ValueError
         If a value is malformed.
-
-    Examples
-    --------
-    >>> cell = cells("quick")[0]
-    >>> cell.name, cell.oracles, cell.trajectories
-    ('Hopper-v5-50', 6, 100)
     """
 
     environment: str
@@ -122,34 +112,43 @@ class Cell:
     timeout_is_terminal: bool = False
     evaluate_every: int = 5_000
     evaluation_episodes: int = 10
-    bcq_looks: tuple[int, ...] = ()
+    bcq_evaluated_at: tuple[int, ...] = ()
     seed: int = 5
     name: str = ""
 
     def __post_init__(self) -> None:
-        environments.environment(self.environment)
+        Task(self.environment, self.t_max, self.timeout_is_terminal)
         check.whole("oracles", self.oracles, 4)
         check.whole("trajectories", self.trajectories, 2)
         check.seed(self.seed)
-        for name in ("t_max", "ddpg_steps", "bcq_updates", "evaluate_every", "evaluation_episodes"):
+        for name in ("ddpg_steps", "bcq_updates", "evaluate_every", "evaluation_episodes"):
             check.whole(name, getattr(self, name))
         check.instance("ddpg", self.ddpg, DDPGSettings)
         check.instance("bcq", self.bcq, BCQSettings)
+        if self.ddpg_steps <= self.ddpg.warm_up:
+            raise ValueError(
+                f"ddpg_steps must exceed the warm-up of {self.ddpg.warm_up} steps, "
+                f"got {self.ddpg_steps}"
+            )
         check.instance("mixture", self.mixture, Mixture)
-        check.instance("timeout_is_terminal", self.timeout_is_terminal, bool)
-        check.instance("bcq_looks", self.bcq_looks, tuple)
-        for look in self.bcq_looks:
-            check.whole("each of bcq_looks", look)
-        ends = (*self.bcq_looks, self.bcq_updates)
+        check.instance("bcq_evaluated_at", self.bcq_evaluated_at, tuple)
+        for number in self.bcq_evaluated_at:
+            check.whole("each of bcq_evaluated_at", number)
+        ends = (*self.bcq_evaluated_at, self.bcq_updates)
         if any(a >= b for a, b in itertools.pairwise(ends)) or any(
-            look % bcq.CHUNK for look in self.bcq_looks
+            number % bcq.CHUNK for number in self.bcq_evaluated_at
         ):
             raise ValueError(
-                f"bcq_looks must be rising multiples of {bcq.CHUNK} below "
-                f"{self.bcq_updates} updates, got {self.bcq_looks}"
+                f"bcq_evaluated_at must be rising multiples of {bcq.CHUNK} below "
+                f"{self.bcq_updates} updates, got {self.bcq_evaluated_at}"
             )
         if not self.name:
             object.__setattr__(self, "name", f"{self.environment}-{self.t_max}")
+
+    @property
+    def task(self) -> Task:
+        """Environment, time limit and what the limit means."""
+        return Task(self.environment, self.t_max, self.timeout_is_terminal)
 
     @property
     def models(self) -> int:
@@ -163,18 +162,17 @@ class Study:
 
     Attributes
     ----------
-    cell : Cell
+    settings : StudySettings
     folder : Path
         Of this study, for what others compute from it.
     curve : DataFrame
         Learning curves: ``environment, t_max, algorithm, oracle, step, mean_return`` (of
         greedy episodes, undiscounted). Algorithm ``DDPG``: the data oracles. ``BCQ``: the mean
-        over the two models of each oracle, after each look (``evaluation_episodes`` of the
-        initial states) and at the end (the outputs: all of them).
+        over the two models of each oracle, at each of ``bcq_evaluated_at``
+        (``evaluation_episodes`` of the initial states) and at the end (the outputs: all).
     initial_states : ndarray, shape (M, k)
         Physics states, shared by all oracles and halves.
-    oracles : DDPGPopulation
-        The data oracles.
+    oracles : DataOracles
     inputs : list of list of Episodes
         ``[oracle][half]``: what the model of this oracle and half was trained on.
     models : BCQPopulation
@@ -185,155 +183,19 @@ class Study:
         What each stage took, in all its pieces.
     """
 
-    cell: Cell
+    settings: StudySettings
     folder: Path
     curve: pd.DataFrame
     initial_states: FloatArray
-    oracles: DDPGPopulation
+    oracles: DataOracles
     inputs: list[list[Episodes]]
     models: BCQPopulation
     outputs: list[list[Episodes]]
     seconds: dict[str, float]
 
 
-# -- which cells there are --------------------------------------------------------------
-
-
-def cells(profile: str) -> list[Cell]:
-    """The studies of a profile, in the order in which they are worth computing.
-
-    Parameters
-    ----------
-    profile : str
-        ``quick``: one cell, for pages (minutes on two cores); BCQ's targets choose among 5
-        proposals instead of 10. ``laptop``: six cells, within an hour on two cores with
-        their attacks and leaks. ``paper``: network sizes of the thesis; first two cells of 8
-        oracles at half the thesis's steps (names end in ``-reduced``), then all ten of
-        table 5.2 at one million steps and updates. They need a GPU.
-
-    Raises
-    ------
-    ValueError
-        If there is no such profile.
-
-    Examples
-    --------
-    >>> [cell.name for cell in cells("laptop")]  # doctest: +NORMALIZE_WHITESPACE
-    ['Hopper-v5-50', 'Hopper-v5-100', 'HalfCheetah-v5-50', 'Hopper-v5-10',
-     'HalfCheetah-v5-100', 'Hopper-v5-200']
-    >>> len(cells("paper"))
-    12
-    """
-    if profile == "quick":
-        return [
-            Cell(
-                "Hopper-v5",
-                50,
-                oracles=6,
-                ddpg=DDPGSettings.laptop(),
-                ddpg_steps=15_000,
-                trajectories=100,
-                bcq=dataclasses.replace(BCQSettings.laptop(), candidates=5),
-                bcq_updates=2_000,
-                bcq_looks=(200, 600, 1_200),
-            )
-        ]
-    if profile == "laptop":
-        return [
-            Cell(
-                name,
-                t_max,
-                oracles=8,
-                ddpg=DDPGSettings.laptop(),
-                ddpg_steps=20_000,
-                trajectories=200 if t_max == 200 else 400,
-                bcq=BCQSettings.laptop(),
-                bcq_updates=3_000,
-            )
-            for name, t_max in (
-                ("Hopper-v5", 50),
-                ("Hopper-v5", 100),
-                ("HalfCheetah-v5", 50),
-                ("Hopper-v5", 10),
-                ("HalfCheetah-v5", 100),
-                ("Hopper-v5", 200),
-            )
-        ]
-    if profile == "paper":
-        reduced = [
-            Cell(
-                "Hopper-v5",
-                t_max,
-                oracles=8,
-                ddpg=DDPGSettings.paper(),
-                ddpg_steps=500_000,
-                trajectories=400,
-                bcq=BCQSettings.paper(),
-                bcq_updates=300_000,
-                name=f"Hopper-v5-{t_max}-reduced",
-            )
-            for t_max in (50, 100)
-        ]
-        return reduced + [
-            Cell(
-                name,
-                t_max,
-                oracles=8,
-                ddpg=DDPGSettings.paper(),
-                ddpg_steps=1_000_000,
-                trajectories=400,
-                bcq=BCQSettings.paper(),
-                bcq_updates=1_000_000,
-            )
-            for name, lengths in TABLE_5_2.items()
-            for t_max in lengths
-        ]
-    raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
-
-
-def scale(*studies: Cell) -> str:
-    """How much smaller studies are than the thesis's, for the verdict on an outcome.
-
-    Returns
-    -------
-    str
-        The steps of an oracle and the updates of a model against the million of the thesis
-        (section 5.7.2); empty if no study has fewer.
-
-    Raises
-    ------
-    ValueError
-        If no study is given.
-
-    Examples
-    --------
-    >>> scale(*cells("quick"), *cells("laptop"))
-    'DDPG 15,000 to 20,000 of 1,000,000 steps, BCQ 2,000 to 3,000 of 1,000,000 updates'
-    >>> scale(cells("paper")[-1])
-    ''
-    """
-    if not studies:
-        raise ValueError("scale needs at least one study")
-    steps = [cell.ddpg_steps for cell in studies]
-    updates = [cell.bcq_updates for cell in studies]
-    if min(steps + updates) >= STEPS_OF_THE_THESIS:
-        return ""
-    return (
-        f"DDPG {_span(steps)} of {STEPS_OF_THE_THESIS:,} steps, "
-        f"BCQ {_span(updates)} of {STEPS_OF_THE_THESIS:,} updates"
-    )
-
-
-def _span(counts: list[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-# -- computing --------------------------------------------------------------------------
-
-
 def run(
-    cell: Cell,
+    settings: StudySettings,
     folder: str | Path = "_build/membership",
     deadline: Deadline | None = None,
     progress: Progress | None = None,
@@ -342,95 +204,137 @@ def run(
 
     Parameters
     ----------
-    cell : Cell
+    settings : StudySettings
     folder : path
         Where studies are kept; made if it is missing.
-    deadline : Deadline, optional
-        When to stop. What is done until then is kept.
-    progress : callable, optional
-        ``progress(stage, done, total)`` now and then, and at the end of each stage.
-
-    Returns
-    -------
-    Study
+    deadline, progress
+        See :class:`experiments.chapter_5.stages.Watch`.
 
     Raises
     ------
     OutOfTime
         If the deadline has passed; call again to continue.
     """
-    check.instance("cell", cell, Cell)
-    return _Stages(cell, Path(folder), deadline, progress).study()
+    check.instance("settings", settings, StudySettings)
+    return _Stages(settings, Path(folder), Watch(deadline, progress)).study()
 
 
 def collect(
-    cell: Cell,
+    settings: StudySettings,
     folder: str | Path = "_build/membership",
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> list[list[Episodes]]:
     """The first two stages of :func:`run`: ``inputs[oracle][half]``, without any BCQ model.
 
+    Parameters and errors as :func:`run`, which finds what was computed here.
+    """
+    check.instance("settings", settings, StudySettings)
+    kept = _Stages(settings, Path(folder), Watch(deadline, progress))
+    return kept.inputs(kept.oracles())
+
+
+def train_oracles(
+    settings: StudySettings,
+    seeds: Sequence[int],
+    checkpoint: Path | None = None,
+    watch: Watch = Watch(),  # noqa: B008 - it cannot change
+) -> DataOracles:
+    """Train the data oracles of a study, and run their greedy policies on the way.
+
     Parameters
     ----------
-    cell, folder, deadline, progress
-        As in :func:`run`, which finds what was computed here.
+    settings : StudySettings
+        Task, DDPG settings, steps, and when to run the policies: before training, after every
+        ``evaluate_every`` steps, and at the end.
+    seeds : sequence of int
+        One per agent, distinct; ``settings.oracles`` does not count here.
+    checkpoint : Path, optional
+        Where to go on from, and to write about once a minute.
+    watch : Watch
 
     Raises
     ------
     OutOfTime
-        If the deadline has passed; call again to continue.
+        If the deadline has passed; with a checkpoint, call again to continue.
     """
-    check.instance("cell", cell, Cell)
-    stages = _Stages(cell, Path(folder), deadline, progress)
-    return stages.inputs(stages.oracles())[1]
+    task, total = settings.task, settings.ddpg_steps
+    # no more room than is needed: a checkpoint holds it all
+    learner = replace(settings.ddpg, capacity=min(settings.ddpg.capacity, total))
+    when = np.unique([*range(0, total, settings.evaluate_every), total])
+    # the same episodes for every agent, time, and training
+    starts = environments.draw_initial_states(
+        task.environment,
+        settings.evaluation_episodes,
+        np.random.default_rng(np.random.SeedSequence(0)),
+    )
+    returns = np.full((len(seeds), when.size, settings.evaluation_episodes), np.nan)
+    training = ResumableTraining("oracles", total, checkpoint, _PIECE, watch)
+    state, returns = training.begin((ddpg.start(task, learner, seeds), returns))
+
+    def advance(
+        before: tuple[ddpg.DDPGTraining, FloatArray], steps: int
+    ) -> tuple[ddpg.DDPGTraining, FloatArray]:
+        return ddpg.train(before[0], task, learner, steps), before[1]
+
+    for i, step in enumerate(when.tolist()):
+        state, returns = training.go_on((state, returns), advance, state.step, step)
+        if np.isnan(returns[:, i]).any():
+            greedy = oracles.greedy_policies(state.agents)
+            found = environments.rollout(
+                task.environment, greedy, np.tile(starts, (len(seeds), 1)), task.t_max
+            )
+            returns[:, i] = found.returns.reshape(len(seeds), -1)
+    return DataOracles(task, state.agents, when, returns)
+
+
+def load_models(
+    path: Path, settings: BCQSettings, fresh: Callable[[], bcq.BCQTraining]
+) -> BCQPopulation:
+    """Models from a file of their parameters; ``fresh`` says of what shapes they are."""
+    found = checkpoints.load(path, jax.eval_shape(lambda: fresh().models.parameters))
+    return BCQPopulation(settings, jax.tree.map(jnp.asarray, found))
 
 
 class _Stages:
-    """The stages of one cell, each in its own folder."""
+    """The stages of one study, each in its own folder."""
 
-    def __init__(
-        self, cell: Cell, root: Path, deadline: Deadline | None, progress: Progress | None
-    ) -> None:
-        self.cell, self.root = cell, root
-        self.deadline, self.progress = deadline, progress
+    def __init__(self, settings: StudySettings, root: Path, watch: Watch) -> None:
+        self.settings, self.watch = settings, watch
         self.seconds: dict[str, float] = {}
         # one stream per use: a longer run of one stage does not change the others
-        streams = np.random.SeedSequence(cell.seed).spawn(5)
+        streams = np.random.SeedSequence(settings.seed).spawn(5)
         self.seeds = dict(
             zip(("states", "oracles", "inputs", "models", "outputs"), streams, strict=True)
         )
-        c, own = cell, {"seed": cell.seed, "t_max": cell.t_max, "environment": cell.environment}
-        marks = {
-            "oracles": fingerprint(
-                *map(code_of, (networks, environments, ddpg)),
-                checkpoints.VERSION,
-                own,
-                [c.oracles, c.ddpg, c.ddpg_steps, c.timeout_is_terminal],
-                [c.evaluate_every, c.evaluation_episodes],
-            )
-        }
-        marks["inputs"] = fingerprint(
-            code_of(oracles), code_of(episodes), marks["oracles"], c.mixture, c.trajectories
+        s = settings
+        own = [s.seed, s.task, s.oracles, s.ddpg, s.ddpg_steps]
+        collected = computed_by(oracles, episodes, environments, networks, stages)
+        keys = {}
+        keys["oracles"] = fingerprint(
+            computed_by(environments, networks, parallel, replay, ddpg, stages),
+            own,
+            [s.evaluate_every, s.evaluation_episodes],
         )
-        marks["models"] = fingerprint(
-            *map(code_of, (bcq, oracles)), marks["inputs"], c.bcq, c.bcq_updates, c.bcq_looks
+        keys["inputs"] = fingerprint(collected, keys["oracles"], s.mixture, s.trajectories)
+        keys["models"] = fingerprint(
+            computed_by(parallel, bcq), keys["inputs"], s.bcq, s.bcq_updates, s.bcq_evaluated_at
         )
-        marks["outputs"] = fingerprint(code_of(oracles), marks["models"])
-        self.places = {name: root / f"{name}-{mark}" for name, mark in marks.items()}
-        self.folder = root / f"study-{cell.name}-{marks['outputs']}"
+        keys["outputs"] = fingerprint(collected, keys["models"])
+        self.places = {name: root / f"{name}-{key}" for name, key in keys.items()}
+        self.folder = root / f"study-{settings.name}-{keys['outputs']}"
 
     def study(self) -> Study:
-        cell, population = self.cell, self.oracles()
-        states, inputs = self.inputs(population)
-        models, looks = self._models(inputs, states)
-        outputs = self._outputs(models, states)
+        population = self.oracles()
+        inputs = self.inputs(population)
+        models, on_the_way = self.models(inputs)
+        outputs = self.outputs(models, inputs)
         self.folder.mkdir(parents=True, exist_ok=True)
         return Study(
-            cell=cell,
+            settings=self.settings,
             folder=self.folder,
-            curve=_curve(cell, population, looks, outputs),
-            initial_states=states,
+            curve=_curve(self.settings, population, on_the_way, outputs),
+            initial_states=inputs[0][0].initial_states,
             oracles=population,
             inputs=inputs,
             models=models,
@@ -438,189 +342,131 @@ class _Stages:
             seconds=dict(self.seconds),
         )
 
-    def oracles(self) -> DDPGPopulation:
-        cell = self.cell
-        with self._stage("oracles", cell.ddpg_steps) as (place, done):
-            path = place / "population.npz"
-            if not done:
-                ddpg.train(
-                    cell.environment,
-                    cell.ddpg,
-                    seeds=_integers(self.seeds["oracles"], cell.oracles),
-                    steps=cell.ddpg_steps,
-                    t_max=cell.t_max,
-                    evaluate_every=cell.evaluate_every,
-                    evaluation_episodes=cell.evaluation_episodes,
-                    timeout_is_terminal=cell.timeout_is_terminal,
-                    checkpoint=place / "checkpoint.npz",
-                    deadline=self.deadline,
-                    progress=self._reporter("oracles", cell.ddpg_steps),
-                ).save(path)
-            return DDPGPopulation.load(path)
+    def oracles(self) -> DataOracles:
+        settings = self.settings
+        seeds = integers(self.seeds["oracles"], settings.oracles)
+        with self._stage("oracles", settings.ddpg_steps) as kept:
+            path = kept.place / "oracles.npz"
+            if not kept.done:
+                trained = train_oracles(settings, seeds, kept.place / "checkpoint.npz", self.watch)
+                arrays = {"state": trained.state, "curve": (trained.steps, trained.returns)}
+                checkpoints.save(path, arrays, {"curve": trained.returns.shape})
+            agents, times, several = checkpoints.read_metadata(path)["curve"]
+            like = {
+                "state": _shapes(settings, agents),
+                "curve": (np.zeros(times, np.int64), np.zeros((agents, times, several))),
+            }
+            found = checkpoints.load(path, like)
+            state = jax.tree.map(jnp.asarray, found["state"])
+            return DataOracles(settings.task, state, *found["curve"])
 
-    def inputs(self, population: DDPGPopulation) -> tuple[FloatArray, list[list[Episodes]]]:
-        cell = self.cell
-        with self._stage("inputs", 1) as (place, done):
-            path = place / "episodes.npz"
-            if not done:
+    def inputs(self, population: DataOracles) -> list[list[Episodes]]:
+        settings = self.settings
+        with self._stage("inputs", 1) as kept:
+            path = kept.place / "episodes.npz"
+            if not kept.done:
                 states = environments.draw_initial_states(
-                    cell.environment,
-                    cell.trajectories,
+                    settings.environment,
+                    settings.trajectories,
                     np.random.default_rng(self.seeds["states"]),
                 )
-                halves = oracles.collect_halves(
-                    population,
-                    states,
-                    cell.mixture,
-                    cell.t_max,
-                    np.random.default_rng(self.seeds["inputs"]),
+                rng = np.random.default_rng(self.seeds["inputs"])
+                halves = oracles.collect_halves(population, states, settings.mixture, rng)
+                save_episodes(path, [half for pair in halves for half in pair])
+            return in_pairs(load_episodes(path, settings.models))
+
+    def models(self, inputs: list[list[Episodes]]) -> tuple[BCQPopulation, FloatArray]:
+        """The models, and their mean returns on the way, shape (times, models)."""
+        settings, total = self.settings, self.settings.bcq_updates
+        states = inputs[0][0].initial_states[: settings.evaluation_episodes]
+        data = [
+            half.transitions(timeout_is_terminal=settings.timeout_is_terminal)
+            for pair in inputs
+            for half in pair
+        ]
+
+        def fresh() -> bcq.BCQTraining:
+            sizes = (data[0].observation_size, data[0].action_size)
+            seeds = integers(self.seeds["models"], settings.models)
+            return bcq.start(settings.bcq, *sizes, seeds)
+
+        def advance(before: bcq.BCQTraining, updates: int) -> bcq.BCQTraining:
+            return bcq.train(before, data, settings.bcq, updates)[0]
+
+        with self._stage("models", total) as kept:
+            place, path = kept.place, kept.place / "models.npz"
+            evaluated = [place / f"returns-{at}.npz" for at in settings.bcq_evaluated_at]
+            if not kept.done:
+                training = ResumableTraining(
+                    "models", total, place / "checkpoint.npz", _PIECE, self.watch
                 )
-                Episodes.concatenate([half for pair in halves for half in pair]).save(path)
-            inputs = self._by_oracle(Episodes.load(path))
-        return inputs[0][0].initial_states, inputs
+                state = training.begin(fresh())
+                for updates, file in zip(settings.bcq_evaluated_at, evaluated, strict=True):
+                    if not file.is_file():
+                        state = training.go_on(state, advance, state.updates, updates)
+                        now = BCQPopulation(settings.bcq, state.models.parameters)
+                        mean = np.array([one.returns.mean() for one in self.query(now, states)])
+                        checkpoints.save(file, {"returns": mean}, {})
+                state = training.go_on(state, advance, state.updates, total)
+                checkpoints.save(path, state.models.parameters, {})
+            models = load_models(path, settings.bcq, fresh)
+            returns = [checkpoints.load(file)["returns"] for file in evaluated]
+            return models, np.reshape(returns, (len(evaluated), settings.models))
 
-    def _models(
-        self, inputs: list[list[Episodes]], states: FloatArray
-    ) -> tuple[BCQPopulation, FloatArray]:
-        """The models, and the mean return of each after each look, shape (looks, models)."""
-        cell = self.cell
-        with self._stage("models", cell.bcq_updates) as (place, done):
-            path = place / "population.npz"
-            looks = [place / f"returns-{updates}.npz" for updates in cell.bcq_looks]
-            if not done:
-                terminal = cell.timeout_is_terminal
-                train = partial(
-                    bcq.train,
-                    [
-                        half.transitions(timeout_is_terminal=terminal)
-                        for pair in inputs
-                        for half in pair
-                    ],
-                    cell.bcq,
-                    seeds=_integers(self.seeds["models"], cell.models),
-                    checkpoint=place / "checkpoint.npz",
-                    deadline=self.deadline,
-                    progress=self._reporter("models", cell.bcq_updates),
-                )
-                for updates, look in zip(cell.bcq_looks, looks, strict=True):
-                    if not look.is_file():
-                        some = states[: cell.evaluation_episodes]
-                        found = self._query(train(updates=updates), some)
-                        mean = np.array([one.returns.mean() for one in found])
-                        checkpoints.save(look, {"returns": mean}, {})
-                train(updates=cell.bcq_updates).save(path)
-            returns = [checkpoints.load(look)["returns"] for look in looks]
-            return BCQPopulation.load(path), np.reshape(returns, (len(looks), cell.models))
+    def outputs(self, models: BCQPopulation, inputs: list[list[Episodes]]) -> list[list[Episodes]]:
+        with self._stage("outputs", 1) as kept:
+            path = kept.place / "episodes.npz"
+            if not kept.done:
+                save_episodes(path, self.query(models, inputs[0][0].initial_states))
+            return in_pairs(load_episodes(path, len(models)))
 
-    def _outputs(self, models: BCQPopulation, states: FloatArray) -> list[list[Episodes]]:
-        with self._stage("outputs", 1) as (place, done):
-            path = place / "episodes.npz"
-            if not done:
-                Episodes.concatenate(self._query(models, states)).save(path)
-            return self._by_oracle(Episodes.load(path))
-
-    def _query(self, models: BCQPopulation, states: FloatArray) -> list[Episodes]:
-        cell = self.cell
-        return oracles.query_outputs(
-            models,
-            states,
-            cell.t_max,
-            environment=cell.environment,
-            seed=_integers(self.seeds["outputs"], 1)[0],
-        )
-
-    def _by_oracle(self, all_of_them: Episodes) -> list[list[Episodes]]:
-        m = self.cell.trajectories
-        numbers = np.arange(len(all_of_them)).reshape(self.cell.oracles, 2, m)
-        return [[all_of_them.select(half) for half in pair] for pair in numbers]
+    def query(self, models: BCQPopulation, states: FloatArray) -> list[Episodes]:
+        seed = integers(self.seeds["outputs"], 1)[0]
+        return oracles.query_outputs(models, states, self.settings.task, seed=seed)
 
     @contextmanager
-    def _stage(self, name: str, total: int) -> Iterator[tuple[Path, bool]]:
-        """Folder of a stage, under its lock, and whether its result is there."""
-        place = self.places[name]
-        with locked(place):
-            clock, finished = place / "seconds.json", place / "finished"
-            before = json.loads(clock.read_text()) if clock.is_file() else 0.0
-            if finished.is_file():
-                self.seconds[name] = before
-                yield place, True
-                return
-            if self.deadline is not None:
-                self.deadline.check()
-            if self.progress is not None:
-                self.progress(name, 0, total)
-            start = time.perf_counter()
-            try:
-                yield place, False
-            finally:
-                self.seconds[name] = before + time.perf_counter() - start
-                clock.write_text(json.dumps(self.seconds[name]))
-            finished.touch()
-            (place / "checkpoint.npz").unlink(missing_ok=True)
-            if self.progress is not None:
-                self.progress(name, total, total)
-
-    def _reporter(self, name: str, total: int) -> Callable[[int, int], None] | None:
-        progress = self.progress
-        if progress is None:
-            return None
-        return lambda done, _: progress(name, done, total)
+    def _stage(self, name: str, total: int) -> Iterator[Kept]:
+        with computed_once(self.places[name], self.watch) as kept:
+            if not kept.done:
+                self.watch.report(name, 0, total)
+            yield kept
+            if not kept.done:
+                self.watch.report(name, total, total)
+        self.seconds[name] = kept.seconds
 
 
-def code_of(module: ModuleType) -> str:
-    """What a module computes: its source without comments, docstrings and layout.
+def _shapes(settings: StudySettings, agents: int) -> ddpg.DDPGState:
+    """Shapes and types of what the data oracles know."""
+    world = environments.environment(settings.environment)
 
-    For fingerprints: a sentence that is put better must not compute everything again.
+    def one(key: jax.Array) -> ddpg.DDPGState:
+        return ddpg.initialise(key, world.observation_size, world.action_size, settings.ddpg)
 
-    Parameters
-    ----------
-    module : module
-        With a source file.
-
-    Raises
-    ------
-    TypeError
-        If the module has none.
-    """
-    path = getattr(module, "__file__", None)
-    if path is None:
-        raise TypeError(f"a module with a source file is needed, got {module!r}")
-    with _PARSING:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                first.value.value = None
-    return f"{module.__name__}\n{ast.dump(tree)}"
-
-
-def _integers(stream: np.random.SeedSequence, count: int) -> list[int]:
-    return [int(x) for x in stream.generate_state(count)]
+    keys = jax.random.split(jax.random.key(0), agents)
+    shapes: ddpg.DDPGState = jax.eval_shape(jax.vmap(one), keys)
+    return shapes
 
 
 def _curve(
-    cell: Cell, population: DDPGPopulation, looks: FloatArray, outputs: list[list[Episodes]]
+    settings: StudySettings,
+    population: DataOracles,
+    on_the_way: FloatArray,
+    outputs: list[list[Episodes]],
 ) -> pd.DataFrame:
     mean = population.returns.mean(axis=2)
     last = [half.returns.mean() for pair in outputs for half in pair]
-    of_models = np.concatenate([looks, [last]]).reshape(-1, cell.oracles, 2).mean(axis=2)
+    of_models = np.concatenate([on_the_way, [last]]).reshape(-1, settings.oracles, 2).mean(axis=2)
     rows = [
         {"algorithm": "DDPG", "oracle": o, "step": int(step), "mean_return": float(mean[o, i])}
-        for o in range(cell.oracles)
+        for o in range(settings.oracles)
         for i, step in enumerate(population.steps)
     ]
     rows += [
         {"algorithm": "BCQ", "oracle": o, "step": step, "mean_return": float(of_models[i, o])}
-        for o in range(cell.oracles)
-        for i, step in enumerate((*cell.bcq_looks, cell.bcq_updates))
+        for o in range(settings.oracles)
+        for i, step in enumerate((*settings.bcq_evaluated_at, settings.bcq_updates))
     ]
     frame = pd.DataFrame(rows)
-    frame.insert(0, "environment", cell.environment)
-    frame.insert(1, "t_max", cell.t_max)
+    frame.insert(0, "environment", settings.environment)
+    frame.insert(1, "t_max", settings.t_max)
     return frame
-
-
-def as_parameters(cell: Cell) -> dict[str, object]:
-    """A cell as nested dicts of numbers and texts, for a record's provenance."""
-    return dataclasses.asdict(cell)

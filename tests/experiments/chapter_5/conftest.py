@@ -9,14 +9,14 @@ import pytest
 from dprl.agents.bcq import BCQSettings
 from dprl.agents.ddpg import DDPGSettings
 from dprl.membership.attacks.tcn import TCNSettings
-from experiments.chapter_5.evaluation import Design
-from experiments.chapter_5.leaks import LeakDesign
-from experiments.chapter_5.study import Cell, run
+from experiments.chapter_5.leaks import LeakSettings
+from experiments.chapter_5.pair_attacks import AttackSettings
+from experiments.chapter_5.study import StudySettings, run
 
 
 @pytest.fixture(scope="session")
-def tiny_cell():
-    return Cell(
+def tiny_settings():
+    return StudySettings(
         "Hopper-v5",
         6,
         oracles=4,
@@ -39,21 +39,21 @@ def tiny_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tiny_study(tiny_cell, tiny_folder):
-    return run(tiny_cell, tiny_folder)
+def tiny_study(tiny_settings, tiny_folder):
+    return run(tiny_settings, tiny_folder)
 
 
 @pytest.fixture(scope="session")
-def tiny_leak_design(tiny_cell):
+def tiny_leak_settings(tiny_settings):
     """As many fresh trajectories as the pool has: they are scored by the same programs."""
-    return LeakDesign(
-        tiny_cell, oracles=(0, 2), size=4, models=6, twins=2, updates=(2, 4), fresh=8, chunk=2
+    return LeakSettings(
+        tiny_settings, oracles=(0, 2), size=4, models=6, twins=2, updates=(2, 4), fresh=8, chunk=2
     )
 
 
 @pytest.fixture(scope="session")
-def tiny_design():
-    return Design(
+def tiny_attacks():
+    return AttackSettings(
         tcn=TCNSettings(channels=4, kernel=2, dilations=(1,), steps=5, batch_size=8),
         lengths=(3,),
         bag_size=5,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from companion.checkpoints import Deadline, OutOfTime
 from dprl.agents import bcq
-from dprl.agents.checkpoints import Deadline, OutOfTime
 from dprl.agents.episodes import Episodes
 from dprl.membership import metrics
 from dprl.membership.attacks import scores
@@ -16,23 +16,23 @@ from experiments.chapter_5 import leaks
 
 
 @pytest.fixture(scope="module")
-def design(tiny_leak_design):
-    return tiny_leak_design
+def settings(tiny_leak_settings):
+    return tiny_leak_settings
 
 
 @pytest.fixture(scope="module")
-def leak(design, tiny_folder, tiny_study):
-    return leaks.run(design, tiny_folder)
+def leak(settings, tiny_folder, tiny_study):
+    return leaks.run(settings, tiny_folder)
 
 
-def made_up(design, pools, score, twins=None, fresh=None):
+def made_up(settings, pools, score, twins=None, fresh=None):
     """A leak with given logarithms of scores, the same for every access."""
-    sets = leaks._training_sets(design)
+    sets = leaks._training_sets(settings)
     values = -np.exp(-score(sets.members))
-    twin_scores = np.zeros((len(values), len(design.oracles), design.twins, 2 * design.size))
-    fresh_shape = (len(design.oracles), design.models, design.fresh)
+    twin_scores = np.zeros((len(values), len(settings.oracles), settings.twins, 2 * settings.size))
+    fresh_shape = (len(settings.oracles), settings.models, settings.fresh)
     return leaks.Leak(
-        design=design,
+        settings=settings,
         pools=pools,
         fresh=[],
         members=sets.members,
@@ -48,20 +48,20 @@ def made_up(design, pools, score, twins=None, fresh=None):
 # who is trained on what
 
 
-def test_chance_alone_separates_members_from_others(design):
-    sets = leaks._training_sets(design)
+def test_chance_alone_separates_members_from_others(settings):
+    sets = leaks._training_sets(settings)
     assert sets.members.shape == (2, 6, 8)
     assert (sets.members.sum(axis=2) == 4).all()
     np.testing.assert_array_equal(sets.members[:, 0::2], ~sets.members[:, 1::2])
-    many = [leaks._training_sets(replace(design, seed=s)).members for s in range(300)]
+    many = [leaks._training_sets(replace(settings, seed=s)).members for s in range(300)]
     share = np.mean(many, axis=0)  # of 300 independent splits
     assert np.abs(share - 0.5).max() < 5 * 0.5 / math.sqrt(300)
     together = np.mean([m[0, 0, 0] & m[0, 2, 0] for m in many])  # pairs are independent
     assert abs(together - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 300)
 
 
-def test_a_twin_lacks_one_trajectory_and_nothing_else(design, leak):
-    sets = leaks._training_sets(design)
+def test_a_twin_lacks_one_trajectory_and_nothing_else(settings, leak):
+    sets = leaks._training_sets(settings)
     assert [oracle for oracle, _ in sets.rows] == [0] * 6 + [1] * 6 + [0] * 2 + [1] * 2
     assert len(set(sets.seeds[:12])) == 12
     for twin, base in ((12, 0), (13, 1), (14, 6), (15, 7)):
@@ -82,10 +82,13 @@ def test_pools_and_fresh_trajectories_do_not_overlap(leak, tiny_study):
 # computing
 
 
-def test_scores_are_those_of_models_trained_on_these_sets(leak, design):
-    sets = leaks._training_sets(design)
+def test_scores_are_those_of_models_trained_on_these_sets(leak, settings):
+    sets = leaks._training_sets(settings)
     data = [leak.pools[o].select(mask).transitions() for o, mask in sets.rows]
-    models = bcq.train(data, design.cell.bcq, seeds=sets.seeds, updates=4, chunk=2)
+    learner = settings.study.bcq
+    training = bcq.start(learner, 11, 3, sets.seeds)
+    training, _ = bcq.train(training, data, learner, 4, chunk=2)
+    models = bcq.BCQPopulation(learner, training.models.parameters)
     found = scores.vae_score(models, [leak.pools[o] for o, _ in sets.rows])
     np.testing.assert_array_equal(
         models.parameters.encoder[0].bias, leak.models.parameters.encoder[0].bias
@@ -102,18 +105,18 @@ def test_scores_are_those_of_models_trained_on_these_sets(leak, design):
     assert leak.returns.shape == (2, 2, 6)
 
 
-def test_a_run_is_loaded_and_a_killed_one_goes_on(leak, design, tiny_folder, tmp_path):
+def test_a_run_is_loaded_and_a_killed_one_goes_on(leak, settings, tiny_folder, tmp_path):
     (folder,) = tiny_folder.glob("leak-*")
     files = {one.name for one in folder.iterdir()}
-    assert files == {".lock", "leak.npz", "models.npz"}
-    again = leaks.run(design, tiny_folder)
+    assert files == {".lock", "finished", "seconds.json", "leak.npz", "models.npz"}
+    again = leaks.run(settings, tiny_folder)
     for stage in ("inputs", "oracles", "models", "outputs"):
         for place in tiny_folder.glob(f"{stage}-*"):
             (tmp_path / place.name).symlink_to(place)
     calls, seen = iter(range(1000)), []
     with pytest.raises(OutOfTime):  # between the two numbers of updates
-        leaks.run(design, tmp_path, Deadline(0.5, clock=lambda: float(next(calls))))
-    resumed = leaks.run(design, tmp_path, progress=lambda *now: seen.append(now))
+        leaks.run(settings, tmp_path, Deadline(1.5, clock=lambda: float(next(calls))))
+    resumed = leaks.run(settings, tmp_path, progress=lambda *now: seen.append(now))
     assert seen == [("leak 4", 4, 4)]
     for other in (again, resumed):
         for access in leaks.ACCESS:
@@ -125,10 +128,10 @@ def test_a_run_is_loaded_and_a_killed_one_goes_on(leak, design, tiny_folder, tmp
 
 
 @pytest.fixture(scope="module")
-def wide(tiny_cell):
+def wide(tiny_settings):
     """Enough made-up models for a law of large numbers."""
-    return leaks.LeakDesign(
-        replace(tiny_cell, trajectories=100),
+    return leaks.LeakSettings(
+        replace(tiny_settings, trajectories=100),
         oracles=(0, 1),
         size=40,
         models=40,
@@ -230,8 +233,8 @@ def test_what_chooses_and_what_measures_can_be_kept_apart():
 @pytest.mark.parametrize("models", [6, 8])
 def test_fresh_trajectories_are_standardised_as_those_of_the_pool(wide, models):
     """Without a leak both are non-members alike: their scores must have one law."""
-    cell = replace(wide.cell, trajectories=4_000)
-    many = replace(wide, cell=cell, size=2_000, models=models, fresh=4_000)
+    study = replace(wide.study, trajectories=4_000)
+    many = replace(wide, study=study, size=2_000, models=models, fresh=4_000)
     rng = np.random.default_rng(11)
     noise = made_up(
         many,
@@ -239,7 +242,8 @@ def test_fresh_trajectories_are_standardised_as_those_of_the_pool(wide, models):
         lambda members: rng.normal(size=(1, *members.shape)),
         fresh=-np.exp(-rng.normal(size=(len(many.oracles), models, many.fresh))),
     )
-    labels, values, _, _ = leaks._with_fresh(noise, "white-box", "lira-offline")
+    accused = leaks._with_fresh(noise, "white-box", "lira-offline")
+    labels, values = accused.labels, accused.scores
     pooled = 2 * many.size
     assert not labels[..., pooled:].any()
     ratio = values[..., pooled:].std() / values[..., :pooled].std()
@@ -249,7 +253,9 @@ def test_fresh_trajectories_are_standardised_as_those_of_the_pool(wide, models):
 
 
 def test_fresh_trajectories_that_choose_do_not_measure(leak):
-    labels, values, choose, measure = leaks._with_fresh(leak, "white-box", "threshold")
+    accused = leaks._with_fresh(leak, "white-box", "threshold")
+    labels, values = accused.labels, accused.scores
+    choose, measure = accused.choose, accused.measure
     assert labels.shape == values.shape == choose.shape == measure.shape == (2, 6, 8 + 8)
     assert not labels[..., 8:].any()
     assert (choose[..., :12]).all()
@@ -280,12 +286,9 @@ def test_twins_by_hand(wide):
     assert (same["rank"] == 0).all()
 
 
-def test_tables_are_what_is_recorded(leak):
-    found = leaks.tables(leak)
-    assert set(found) == {"leak", "twins"}
-    assert len(found["leak"]) == 2 * 3 * 3
-    assert len(found["twins"]) == 2 * 3 * 4
-    assert set(leaks.tables(replace(leak, design=replace(leak.design, twins=0)))) == {"leak"}
+def test_tables_have_a_row_for_each_attack_and_each_twin(leak):
+    assert len(leaks.attack_table(leak)) == 2 * 3 * 3
+    assert len(leaks.twin_table(leak)) == 2 * 3 * 4
 
 
 def test_a_study_is_an_honest_game_already(tiny_study):
@@ -321,7 +324,7 @@ def test_a_study_is_an_honest_game_already(tiny_study):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"cell": "Hopper-v5"}, TypeError, "cell must be a Cell"),
+        ({"study": "Hopper-v5"}, TypeError, "study must be a StudySettings"),
         ({"oracles": 0}, TypeError, "oracles must be a tuple"),
         ({"oracles": (1, 1)}, ValueError, "distinct numbers below 4"),
         ({"oracles": (0, 4)}, ValueError, "distinct numbers below 4"),
@@ -338,18 +341,16 @@ def test_a_study_is_an_honest_game_already(tiny_study):
         ({"seed": -1}, ValueError, "seed must be at least 0"),
     ],
 )
-def test_designs_outside_their_range_are_refused(design, changes, error, message):
+def test_settingss_outside_their_range_are_refused(settings, changes, error, message):
     with pytest.raises(error, match=message):
-        replace(design, **changes)
+        replace(settings, **changes)
 
 
-def test_other_bad_input(design, leak, tiny_study):
-    with pytest.raises(TypeError, match="design must be a LeakDesign"):
-        leaks.run(design.cell)
+def test_other_bad_input(settings, leak, tiny_study):
+    with pytest.raises(TypeError, match="settings must be a LeakSettings"):
+        leaks.run(settings.study)
     with pytest.raises(TypeError, match="done must be a Study"):
         leaks.study_table(leak)
-    with pytest.raises(ValueError, match="profile must be one of"):
-        leaks.designs("desktop")
     with pytest.raises(ValueError, match="access must be one of"):
         leaks.attack_scores(leak, "grey-box")
     with pytest.raises(ValueError, match="attack must be one of"):

@@ -6,7 +6,7 @@ import pytest
 
 from companion import records
 from experiments.chapter_5 import __main__ as command
-from experiments.chapter_5 import evaluation, leaks, study
+from experiments.chapter_5.sizes import Sizes
 
 TABLES = {
     "table-5-2",
@@ -21,15 +21,17 @@ TABLES = {
 
 
 @pytest.fixture
-def small(tiny_cell, tiny_design, tiny_leak_design, tiny_folder, tiny_study, tmp_path, monkeypatch):
-    """The paper profile with tiny cells, and the arguments that keep it in a folder."""
+def small(
+    tiny_settings, tiny_attacks, tiny_leak_settings, tiny_folder, tiny_study, tmp_path, monkeypatch
+):
+    """The paper profile with tiny studies, and the arguments that keep it in a folder."""
     few = dataclasses.replace(
-        tiny_design, trainings=("as-printed", "decorrelated"), several_shadows=False
+        tiny_attacks, trainings=("as-printed", "decorrelated"), several_shadows=False
     )
-    two = [tiny_cell, dataclasses.replace(tiny_cell, bcq_updates=400, name="longer")]
-    monkeypatch.setattr(study, "cells", lambda profile: two)
-    monkeypatch.setattr(leaks, "designs", lambda profile: [tiny_leak_design])
-    monkeypatch.setattr(evaluation, "design", lambda cell, profile: few)
+    two = (tiny_settings, dataclasses.replace(tiny_settings, bcq_updates=400, name="longer"))
+    small = Sizes(two, (few, few), (tiny_leak_settings,))
+    for profile in ("quick", "paper"):
+        monkeypatch.setitem(command.PROFILES, profile, small)
     return ["--profile", "paper", "--folder", str(tiny_folder), "--records", str(tmp_path)]
 
 
@@ -70,14 +72,6 @@ def test_quick_results_are_shown_and_not_recorded(small, tmp_path, capsys):
     assert command.main([*small, "--cell", "tiny"]) == 0
     assert "as-printed" in capsys.readouterr().out
     assert not list(tmp_path.rglob("*.csv"))
-
-
-def test_locksteps_are_measured_for_each_size(small, capsys):
-    assert command.main([*small, "--measure", "--sizes", "4"]) == 0
-    lines = capsys.readouterr().out.strip().splitlines()
-    assert lines[0].split() == ["algorithm", "agents", "ms_per_lockstep", "updates_per_second"]
-    assert [line.split()[:2] for line in lines[1:]] == [["DDPG", "4"], ["BCQ", "4"]]
-    assert all(float(line.split()[2]) > 0 for line in lines[1:])
 
 
 def test_an_unknown_cell_is_named(small, capsys):

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from dprl.agents import environments
-from experiments.chapter_5.oracles import Mixture, collect_halves, query_outputs
+from dprl.agents.environments import Task
+from experiments.chapter_5.oracles import (
+    Mixture,
+    collect_halves,
+    greedy_policies,
+    query_outputs,
+)
+
+TASK = Task("Hopper-v5", 6)
 
 # -- the mixture ------------------------------------------------------------------------
 
@@ -53,6 +61,26 @@ def test_a_mixture_outside_its_range_is_refused(changes, error, message):
         Mixture(**changes)
 
 
+# -- policies ---------------------------------------------------------------------------
+
+
+def test_policies_of_one_and_of_all_agree(tiny_study):
+    oracles = tiny_study.oracles
+    observations = np.random.default_rng(0).normal(size=(4, 5, 11)).astype(np.float32)
+    together = oracles.population_policy()
+    grouped = together(observations, 0)
+    np.testing.assert_array_equal(
+        grouped.reshape(20, 3), greedy_policies(oracles.state)(observations.reshape(20, 11), 0)
+    )
+    for agent in range(oracles.agents):
+        alone = oracles.policy(agent)(observations[agent], 0)
+        np.testing.assert_allclose(grouped[agent], alone, atol=1e-6)
+    with pytest.raises(ValueError, match=r"must have shape \(4, n, d_s\) or \(4 n, d_s\)"):
+        together(observations[0, :3], 0)
+    with pytest.raises(ValueError, match=r"agent must lie in 0 \.\.\. 3, got 4"):
+        oracles.policy(4)
+
+
 # -- inputs and outputs -----------------------------------------------------------------
 
 
@@ -71,7 +99,7 @@ def test_halves_of_one_oracle_differ_and_so_do_oracles(tiny_study):
 
 def test_without_exploration_the_halves_are_the_greedy_policy(tiny_study):
     states = tiny_study.initial_states[:3]
-    halves = collect_halves(tiny_study.oracles, states, Mixture(0, 0), 6, np.random.default_rng(0))
+    halves = collect_halves(tiny_study.oracles, states, Mixture(0, 0), np.random.default_rng(0))
     for agent, (a, b) in enumerate(halves):
         np.testing.assert_array_equal(a.actions, b.actions)
         alone = environments.rollout("Hopper-v5", tiny_study.oracles.policy(agent), states, 6)
@@ -81,19 +109,17 @@ def test_without_exploration_the_halves_are_the_greedy_policy(tiny_study):
 def test_the_same_generator_gives_the_same_data(tiny_study):
     states = tiny_study.initial_states
     one, two = (
-        collect_halves(tiny_study.oracles, states, Mixture(), 6, np.random.default_rng(4), halves=1)
+        collect_halves(tiny_study.oracles, states, Mixture(), np.random.default_rng(4))
         for _ in range(2)
     )
-    assert [len(sets) for sets in one] == [1] * 4
+    assert [len(sets) for sets in one] == [2] * 4
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a[0].actions, b[0].actions)
 
 
 def test_outputs_depend_on_the_seed_of_the_latent_draws_only(tiny_study):
     one, two, other = (
-        query_outputs(
-            tiny_study.models, tiny_study.initial_states, 6, environment="Hopper-v5", seed=seed
-        )
+        query_outputs(tiny_study.models, tiny_study.initial_states, TASK, seed=seed)
         for seed in (1, 1, 2)
     )
     assert len(one) == 8
@@ -104,21 +130,18 @@ def test_outputs_depend_on_the_seed_of_the_latent_draws_only(tiny_study):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"population": None}, TypeError, "population must be a DDPGPopulation"),
+        ({"oracles": None}, TypeError, "oracles must be a DataOracles"),
         ({"mixture": 0.3}, TypeError, "mixture must be a Mixture"),
         ({"rng": 5}, TypeError, "rng must be a numpy.random.Generator"),
-        ({"halves": 0}, ValueError, "halves must be at least 1"),
-        ({"t_max": 0}, ValueError, "t_max must be at least 1"),
         ({"initial_states": np.full((2, 12), np.nan)}, ValueError, "NaN or infinite"),
         ({"initial_states": np.zeros((2, 5))}, ValueError, "5"),
     ],
 )
 def test_bad_requests_for_data_are_refused(tiny_study, changes, error, message):
     arguments = {
-        "population": tiny_study.oracles,
+        "oracles": tiny_study.oracles,
         "initial_states": tiny_study.initial_states,
         "mixture": Mixture(),
-        "t_max": 6,
         "rng": np.random.default_rng(0),
     }
     with pytest.raises(error, match=message):
@@ -128,8 +151,8 @@ def test_bad_requests_for_data_are_refused(tiny_study, changes, error, message):
 def test_bad_queries_are_refused(tiny_study):
     states = tiny_study.initial_states
     with pytest.raises(TypeError, match="models must be a BCQPopulation"):
-        query_outputs(tiny_study.oracles, states, 6, environment="Hopper-v5", seed=0)
-    with pytest.raises(ValueError, match="unknown environment 'Ant-v5'"):
-        query_outputs(tiny_study.models, states, 6, environment="Ant-v5", seed=0)
+        query_outputs(tiny_study.oracles, states, TASK, seed=0)
+    with pytest.raises(TypeError, match="task must be a Task"):
+        query_outputs(tiny_study.models, states, "Hopper-v5", seed=0)
     with pytest.raises(ValueError, match="seed must be at least 0"):
-        query_outputs(tiny_study.models, states, 6, environment="Hopper-v5", seed=-1)
+        query_outputs(tiny_study.models, states, TASK, seed=-1)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprl.agents.checkpoints import Deadline, OutOfTime
+from companion.checkpoints import Deadline, OutOfTime
 from dprl.membership import metrics, pairs
 from dprl.membership.attacks.resnet import ResNetSettings
-from experiments.chapter_5 import evaluation, study
-from experiments.chapter_5.evaluation import Design, draws
+from experiments.chapter_5 import pair_attacks
+from experiments.chapter_5.pair_attacks import AttackSettings, draws
 
 
 def over():
@@ -23,8 +23,8 @@ def over():
 
 
 @pytest.fixture(scope="module")
-def found(tiny_study, tiny_design):
-    return evaluation.evaluate(tiny_study, tiny_design)
+def found(tiny_study, tiny_attacks):
+    return pair_attacks.run(tiny_study, tiny_attacks)
 
 
 # -- draws ------------------------------------------------------------------------------
@@ -77,12 +77,12 @@ def test_columns_are_those_of_the_record(found):
         *("accuracy", "accuracy_se", "precision", "recall", "f1", "mcc", "auc"),
         "tpr_at_fpr_1pct",
     ]
-    assert not found.table.duplicated(list(evaluation.KEYS)).any()
+    assert not found.table.duplicated(list(pair_attacks.KEYS)).any()
 
 
 def test_every_training_is_tested_as_the_module_says(found):
     target = found.table[(found.table["split"] == "target") & (found.table["length"] == 6)]
-    for name, tests in evaluation._TESTS.items():
+    for name, tests in pair_attacks._TESTS.items():
         for shadows in (1, 2):
             rows = target[(target["training"] == name) & (target["shadows"] == shadows)]
             assert set(rows["labels"]) == set(tests)
@@ -93,7 +93,7 @@ def test_every_training_is_tested_as_the_module_says(found):
 def test_the_table_holds_means_over_draws(found):
     for row in found.table.itertuples():
         part = found.per_draw
-        for key in evaluation.KEYS:
+        for key in pair_attacks.KEYS:
             part = part[part[key] == getattr(row, key)]
         assert row.draws == len(part)
         assert np.isclose(row.accuracy, part["accuracy"].mean())
@@ -107,16 +107,16 @@ def test_the_error_of_a_mean_leaves_out_one_match_at_a_time(several):
     table = pd.DataFrame(
         [
             {
-                **dict.fromkeys(evaluation.KEYS, 0),
+                **dict.fromkeys(pair_attacks.KEYS, 0),
                 "oracles": 8,
                 "shadow_match": draw.matches[0],
                 "target_match": draw.matches[1],
-                **{name: rng.random() for name in evaluation.METRICS},
+                **{name: rng.random() for name in pair_attacks.METRICS},
             }
             for draw in draws(8, several, seed=2)
         ]
     )
-    (row,) = evaluation.summarise(table).itertuples()
+    (row,) = pair_attacks.summarise(table).itertuples()
     left = np.array(
         [
             table[(table["shadow_match"] != m) & (table["target_match"] != m)]["accuracy"].mean()
@@ -146,7 +146,7 @@ def test_the_best_threshold_on_the_tested_data_is_never_worse_than_one_half(foun
     assert (target["accuracy_best_threshold"] >= target["accuracy_shadow_threshold"] - 1e-12)[
         target["accuracy_shadow_threshold"].notna()
     ].all()
-    assert set(rows["best_threshold"]) <= set(evaluation.THRESHOLDS)
+    assert set(rows["best_threshold"]) <= set(pair_attacks.THRESHOLDS)
 
 
 def test_curves_rise_from_0_to_1_and_their_draws_are_counted(found):
@@ -174,12 +174,12 @@ def test_an_attack_on_the_input_alone_is_right_half_of_the_time(found):
 
 
 def test_views_of_the_table_keep_what_their_figures_show(found):
-    main = evaluation.table_5_2(found.table)
+    main = pair_attacks.table_5_2(found.table)
     assert "decorrelated" not in set(main["labels"]) | set(main["training"])
     assert "length" not in main
-    lengths = evaluation.clipping(found.table)
+    lengths = pair_attacks.clipping(found.table)
     assert set(lengths["length"]) == {3, 6}
-    figure = evaluation.temporal_correlation(found.table)
+    figure = pair_attacks.temporal_correlation(found.table)
     assert set(zip(figure["training"], figure["test"], strict=True)) == {
         ("correlated", "correlated"),
         ("decorrelated", "correlated"),
@@ -192,13 +192,13 @@ def test_views_of_the_table_keep_what_their_figures_show(found):
 # -- one attack, done by hand -----------------------------------------------------------
 
 
-def test_a_row_equals_the_attack_done_by_hand(tiny_study, tiny_design, found):
-    draw = draws(4, several=False, seed=tiny_design.seed)[0]
-    group = evaluation._Group("as-printed", False, 6, "tcn")
-    judge = evaluation._Judge(tiny_study, tiny_design, group)
-    shadows = list(dict.fromkeys(one.shadow for one in judge.draws))
-    learnt = [judge._shadow_pairs(s, "as-printed", judge.training_states) for s in shadows]
-    classifier = dict(zip(shadows, judge._fit(shadows, learnt), strict=True))[draw.shadow]
+def test_a_row_equals_the_attack_done_by_hand(tiny_study, tiny_attacks, found):
+    draw = draws(4, several=False, seed=tiny_attacks.seed)[0]
+    kind = pair_attacks._Kind("as-printed", False, 6, "tcn")
+    attacks = pair_attacks._Attacks(tiny_study, tiny_attacks, kind)
+    shadows = list(dict.fromkeys(one.shadow for one in attacks.draws))
+    learnt = [attacks._shadow_pairs(s, "as-printed", attacks.training_states) for s in shadows]
+    classifier = dict(zip(shadows, attacks._fit(shadows, learnt), strict=True))[draw.shadow]
     judged = pairs.labelled_pairs(
         tiny_study.inputs,
         tiny_study.outputs,
@@ -220,53 +220,53 @@ def test_a_row_equals_the_attack_done_by_hand(tiny_study, tiny_design, found):
     assert np.isclose(row["accuracy"], expected["accuracy"], atol=0.11)  # 20 pairs, one at 0
 
 
-def test_training_shares_no_trajectory_with_validation_and_target(tiny_study, tiny_design):
+def test_training_shares_no_trajectory_with_validation_and_target(tiny_study, tiny_attacks):
     for several in (False, True):
-        for name in evaluation.TRAININGS:
-            group = evaluation._Group(name, several, 6, "tcn")
-            judge = evaluation._Judge(tiny_study, tiny_design, group)
-            for draw in judge.draws:
+        for name in pair_attacks.TRAININGS:
+            kind = pair_attacks._Kind(name, several, 6, "tcn")
+            attacks = pair_attacks._Attacks(tiny_study, tiny_attacks, kind)
+            for draw in attacks.draws:
                 parts = [
-                    judge._shadow_pairs(draw.shadow, name, states)
-                    for states in (judge.training_states, judge.validation_states)
+                    attacks._shadow_pairs(draw.shadow, name, states)
+                    for states in (attacks.training_states, attacks.validation_states)
                 ]
-                pairs.require_disjoint(*parts, judge._target_pairs(*draw.target, "as-printed"))
+                pairs.require_disjoint(*parts, attacks._target_pairs(*draw.target, "as-printed"))
 
 
 def test_a_shared_trajectory_is_refused_before_anything_is_judged(
-    tiny_study, tiny_design, monkeypatch
+    tiny_study, tiny_attacks, monkeypatch
 ):
-    group = evaluation._Group("as-printed", False, 6, "tcn")
-    judge = evaluation._Judge(tiny_study, tiny_design, group)
-    judge.validation_states = judge.training_states[:3]
-    monkeypatch.setattr(judge, "_fit", lambda shadows, learnt: [None] * len(shadows))
+    kind = pair_attacks._Kind("as-printed", False, 6, "tcn")
+    attacks = pair_attacks._Attacks(tiny_study, tiny_attacks, kind)
+    attacks.validation_states = attacks.training_states[:3]
+    monkeypatch.setattr(attacks, "_fit", lambda shadows, learnt: [None] * len(shadows))
     with pytest.raises(ValueError, match="sets 0 and 1 share"):
-        judge.frames()
+        attacks.results()
 
 
 # -- kept, continued, refused -----------------------------------------------------------
 
 
-def test_what_was_judged_is_loaded(tiny_study, tiny_design, found, monkeypatch):
-    monkeypatch.setattr(evaluation.training, "train_many", None)
-    again = evaluation.evaluate(tiny_study, tiny_design, over())
+def test_what_was_judged_is_loaded(tiny_study, tiny_attacks, found, monkeypatch):
+    monkeypatch.setattr(pair_attacks.training, "train_many", None)
+    again = pair_attacks.run(tiny_study, tiny_attacks, over())
     pd.testing.assert_frame_equal(again.per_draw, found.per_draw)
     pd.testing.assert_frame_equal(again.roc, found.roc)
-    fewer = dataclasses.replace(tiny_design, lengths=())
-    assert len(evaluation.evaluate(tiny_study, fewer).per_draw) < len(found.per_draw)
+    fewer = dataclasses.replace(tiny_attacks, lengths=())
+    assert len(pair_attacks.run(tiny_study, fewer).per_draw) < len(found.per_draw)
 
 
-def test_after_the_deadline_no_group_is_begun(tiny_study, tiny_design):
-    later = dataclasses.replace(tiny_design, seed=99)
+def test_after_the_deadline_no_kind_is_begun(tiny_study, tiny_attacks):
+    later = dataclasses.replace(tiny_attacks, seed=99)
     with pytest.raises(OutOfTime):
-        evaluation.evaluate(tiny_study, later, over())
+        pair_attacks.run(tiny_study, later, over())
 
 
-def test_too_few_pairs_for_a_bag_leave_the_collective_mode_out(tiny_study, tiny_design):
+def test_too_few_pairs_for_a_bag_leave_the_collective_mode_out(tiny_study, tiny_attacks):
     one = dataclasses.replace(
-        tiny_design, bag_size=11, trainings=("input-only",), several_shadows=False, lengths=()
+        tiny_attacks, bag_size=11, trainings=("input-only",), several_shadows=False, lengths=()
     )
-    assert set(evaluation.evaluate(tiny_study, one).per_draw["mode"]) == {"individual"}
+    assert set(pair_attacks.run(tiny_study, one).per_draw["mode"]) == {"individual"}
 
 
 @pytest.mark.parametrize(
@@ -281,25 +281,23 @@ def test_too_few_pairs_for_a_bag_leave_the_collective_mode_out(tiny_study, tiny_
         ({"lengths": (0,)}, ValueError, "each of lengths must be at least 1"),
     ],
 )
-def test_a_malformed_design_is_refused(changes, error, message):
+def test_malformed_settings_are_refused(changes, error, message):
     with pytest.raises(error, match=message):
-        Design(**changes)
+        AttackSettings(**changes)
 
 
-def test_clipping_beyond_t_max_and_other_objects_are_refused(tiny_study, tiny_design):
-    beyond = dataclasses.replace(tiny_design, lengths=(6,))
+def test_clipping_beyond_t_max_and_other_objects_are_refused(tiny_study, tiny_attacks):
+    beyond = dataclasses.replace(tiny_attacks, lengths=(6,))
     with pytest.raises(ValueError, match="clipping lengths must be below T_max = 6, got 6"):
-        evaluation.evaluate(tiny_study, beyond)
+        pair_attacks.run(tiny_study, beyond)
     with pytest.raises(TypeError, match="study must be a Study"):
-        evaluation.evaluate(None, tiny_design)
+        pair_attacks.run(None, tiny_attacks)
     with pytest.raises(ValueError, match="oracles must be at least 4"):
         draws(3, several=False, seed=0)
-    with pytest.raises(ValueError, match="profile must be one of quick, laptop, paper"):
-        evaluation.design(study.cells("quick")[0], "huge")
 
 
 def test_a_network_on_bags_judges_bags_only_and_learns_from_one_shadow(
-    tiny_study, tiny_design, monkeypatch
+    tiny_study, tiny_attacks, monkeypatch
 ):
     class Bags:
         """Says "member" where the mean of the first channel is positive."""
@@ -307,12 +305,12 @@ def test_a_network_on_bags_judges_bags_only_and_learns_from_one_shadow(
         def bag_logits(self, of_pairs, bags):
             return of_pairs[:, 0].mean(axis=1)[bags].mean(axis=1)
 
-    wide = dataclasses.replace(tiny_design, resnet=ResNetSettings(width=1, bag_size=5))
-    (group,) = (one for one in evaluation._groups(tiny_study, wide) if one.network == "resnet")
-    assert not group.several
-    judge = evaluation._Judge(tiny_study, wide, group)
-    monkeypatch.setattr(judge, "_fit", lambda shadows, learnt: [Bags()] * len(shadows))
-    rows, curves = judge.frames()
+    wide = dataclasses.replace(tiny_attacks, resnet=ResNetSettings(width=1, bag_size=5))
+    (kind,) = (one for one in pair_attacks._kinds(tiny_study, wide) if one.network == "resnet")
+    assert not kind.several
+    attacks = pair_attacks._Attacks(tiny_study, wide, kind)
+    monkeypatch.setattr(attacks, "_fit", lambda shadows, learnt: [Bags()] * len(shadows))
+    rows, curves = attacks.results()
     assert set(rows["mode"]) == set(curves["mode"]) == {"collective"}
     assert set(rows["network"]) == {"resnet"}
     target = rows[rows["split"] == "target"]

@@ -52,37 +52,34 @@ Sources: thesis, sections 5.6 and 5.7, table 5.2, figures 5.3, 5.5, 5.6 and 5.7.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from companion.checkpoints import Deadline, fingerprint
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
-from dprl.agents.checkpoints import Deadline, fingerprint, locked
 from dprl.membership import metrics, pairs
 from dprl.membership.attacks import resnet, tcn, training, voting
 from dprl.membership.attacks.resnet import ResNetSettings
 from dprl.membership.attacks.tcn import TCNSettings
 from dprl.membership.attacks.training import Classifier
 from dprl.membership.pairs import LabelledPairs
-from experiments.chapter_5.study import PROFILES, Cell, Progress, Study, code_of
+from experiments.chapter_5.stages import Progress, Watch, computed_by, computed_once
+from experiments.chapter_5.study import Study
 
 TRAININGS = ("as-printed", "same-oracle", "input-only", "decorrelated")
 METRICS = ("accuracy", "precision", "recall", "f1", "mcc", "auc", "tpr_at_fpr_1pct")
 _ACCURACY = ("draws", "accuracy", "accuracy_se")
 #: Thresholds from which the thesis chooses (section 5.7.2).
 THRESHOLDS = tuple(i / 10 for i in range(1, 10))
-#: Columns that identify a row of ``Evaluation.table``.
+#: Columns that identify a row of ``AttackResults.table``.
 KEYS = (
     "environment",
     "t_max",
@@ -111,7 +108,7 @@ _FPR = np.concatenate([[0.0, 0.001, 0.002, 0.005, 0.01], np.linspace(0.02, 1.0, 
 
 
 @dataclass(frozen=True)
-class Design:
+class AttackSettings:
     """Which attacks are trained on a study.
 
     Parameters
@@ -166,49 +163,6 @@ class Design:
             check.whole("each of lengths", length)
 
 
-def design(cell: Cell, profile: str) -> Design:
-    """The attacks that a profile trains on a cell.
-
-    Parameters
-    ----------
-    cell : Cell
-    profile : str
-        ``quick``, ``laptop`` or ``paper``.
-
-    Returns
-    -------
-    Design
-        All trainings with the TCN. ``quick`` and ``laptop``: the narrow one
-        (:meth:`dprl.membership.attacks.tcn.TCNSettings.narrow`). ``quick``: two more clipping
-        lengths. ``laptop``: for Hopper at T_max 100 clipping lengths and a ResNet-18 of width 16.
-        ``paper``: a ResNet-18 of standard width everywhere, with the weight decay of table 5.1
-        left out (with Adam it shrinks all weights to zero), clipping lengths where the thesis
-        has them.
-
-    Examples
-    --------
-    >>> from experiments.chapter_5 import study
-    >>> design(study.cells("quick")[0], "quick").lengths
-    (5, 15)
-    """
-    check.instance("cell", cell, Cell)
-    hopper_100 = cell.environment == "Hopper-v5" and cell.t_max == 100
-    if profile == "quick":
-        return Design(tcn=TCNSettings.narrow(), lengths=tuple(n for n in (5, 15) if n < cell.t_max))
-    if profile == "laptop":
-        return Design(
-            tcn=TCNSettings.narrow(),
-            lengths=(5, 10, 25, 50) if hopper_100 else (),
-            resnet=ResNetSettings(width=16, steps=80) if hopper_100 else None,
-        )
-    if profile == "paper":
-        return Design(
-            lengths=(5, 10, 25, 50) if hopper_100 else (),
-            resnet=ResNetSettings(width=64, steps=400),
-        )
-    raise ValueError(f"profile must be one of {', '.join(PROFILES)}, got {profile!r}")
-
-
 @dataclass(frozen=True)
 class Shadow:
     """What one attack is trained on.
@@ -254,7 +208,7 @@ class Draw:
 
 
 def draws(oracles: int, several: bool, seed: int) -> list[Draw]:
-    """The draws of a design, grouped by shadow; see the module for how they come about.
+    """The draws, grouped by shadow; see the module for how they come about.
 
     Parameters
     ----------
@@ -299,8 +253,8 @@ def _matches(oracles: int, rng: np.random.Generator) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What the attacks of a design achieved on a study.
+class AttackResults:
+    """What attacks achieved on a study.
 
     Attributes
     ----------
@@ -331,26 +285,21 @@ class Evaluation:
     seconds: dict[str, float]
 
 
-def evaluate(
+def run(
     study: Study,
-    design: Design,
+    settings: AttackSettings,
     deadline: Deadline | None = None,
     progress: Progress | None = None,
-) -> Evaluation:
-    """Train the attacks of a design and judge their targets, or load what was computed.
+) -> AttackResults:
+    """Train the attacks on a study and judge their targets, or load what was computed.
 
     Parameters
     ----------
     study : Study
-    design : Design
-    deadline : Deadline, optional
-        Checked between groups of trainings; finished groups are kept.
-    progress : callable, optional
-        As for :func:`experiments.chapter_5.study.run`.
-
-    Returns
-    -------
-    Evaluation
+    settings : AttackSettings
+    deadline, progress
+        See :class:`experiments.chapter_5.stages.Watch`; the deadline is looked at between kinds
+        of attacks.
 
     Raises
     ------
@@ -360,26 +309,22 @@ def evaluate(
         If a clipping length is not below T_max.
     """
     check.instance("study", study, Study)
-    check.instance("design", design, Design)
-    for length in design.lengths:
-        if length >= study.cell.t_max:
-            raise ValueError(
-                f"clipping lengths must be below T_max = {study.cell.t_max}, got {length}"
-            )
+    check.instance("settings", settings, AttackSettings)
+    t_max, watch = study.settings.t_max, Watch(deadline, progress)
+    for length in settings.lengths:
+        if length >= t_max:
+            raise ValueError(f"clipping lengths must be below T_max = {t_max}, got {length}")
+    kinds = list(_kinds(study, settings))
     per_draw, roc, seconds = [], [], 0.0
-    groups = list(_groups(study, design))
-    for done, group in enumerate(groups):
-        if progress is not None:
-            progress("attacks", done, len(groups))
-        rows, curves, spent = _cached(study, design, group, deadline)
+    for done, kind in enumerate(kinds):
+        watch.report("attacks", done, len(kinds))
+        rows, curves, spent = _cached(study, settings, kind, watch)
         per_draw.append(rows)
         roc.append(curves)
         seconds += spent
-    if progress is not None:
-        progress("attacks", len(groups), len(groups))
-    every = pd.concat(per_draw, ignore_index=True)
-    curves = pd.concat(roc, ignore_index=True)
-    return Evaluation(summarise(every), every, curves, {"attacks": seconds})
+    watch.report("attacks", len(kinds), len(kinds))
+    every, curves = (pd.concat(parts, ignore_index=True) for parts in (per_draw, roc))
+    return AttackResults(summarise(every), every, curves, {"attacks": seconds})
 
 
 def summarise(per_draw: pd.DataFrame) -> pd.DataFrame:
@@ -388,12 +333,12 @@ def summarise(per_draw: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     per_draw : DataFrame
-        As ``Evaluation.per_draw``.
+        As ``AttackResults.per_draw``.
 
     Returns
     -------
     DataFrame
-        As ``Evaluation.table``.
+        As ``AttackResults.table``.
     """
     rows = []
     for key, part in per_draw.groupby(list(KEYS), sort=False):
@@ -416,7 +361,7 @@ def table_5_2(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        ``Evaluation.table`` or ``Evaluation.per_draw``.
+        ``AttackResults.table`` or ``AttackResults.per_draw``.
 
     Returns
     -------
@@ -434,7 +379,7 @@ def clipping(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        ``Evaluation.table``.
+        ``AttackResults.table``.
 
     Returns
     -------
@@ -460,7 +405,7 @@ def temporal_correlation(table: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table : DataFrame
-        ``Evaluation.table``.
+        ``AttackResults.table``.
 
     Returns
     -------
@@ -480,11 +425,11 @@ def temporal_correlation(table: pd.DataFrame) -> pd.DataFrame:
     return kept[columns].reset_index(drop=True)
 
 
-# -- one group of trainings -------------------------------------------------------------
+# -- attacks of one kind ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Group:
+class _Kind:
     """Attacks that are trained in one program: the same shapes and settings."""
 
     training: str
@@ -493,67 +438,54 @@ class _Group:
     network: str  # tcn or resnet
 
 
-def _groups(study: Study, design: Design) -> Iterator[_Group]:
-    t_max = study.cell.t_max
-    for several in (False, True) if design.several_shadows else (False,):
-        for name in design.trainings:
-            yield _Group(name, several, t_max, "tcn")
-    if design.resnet is not None:
-        yield _Group("as-printed", False, t_max, "resnet")
-    for length in design.lengths:
-        yield _Group("as-printed", False, length, "tcn")
+def _kinds(study: Study, settings: AttackSettings) -> Iterator[_Kind]:
+    t_max = study.settings.t_max
+    for several in (False, True) if settings.several_shadows else (False,):
+        for name in settings.trainings:
+            yield _Kind(name, several, t_max, "tcn")
+    if settings.resnet is not None:
+        yield _Kind("as-printed", False, t_max, "resnet")
+    for length in settings.lengths:
+        yield _Kind("as-printed", False, length, "tcn")
 
 
 def _cached(
-    study: Study, design: Design, group: _Group, deadline: Deadline | None
+    study: Study, settings: AttackSettings, kind: _Kind, watch: Watch
 ) -> tuple[pd.DataFrame, pd.DataFrame, float]:
-    """Table, curves and seconds of one group: computed once, then read."""
-    settings = design.resnet if group.network == "resnet" else design.tcn
-    mark = fingerprint(
-        *map(code_of, (metrics, pairs, resnet, tcn, training, voting, _this_module())),
-        group,
-        settings,
-        [design.validation_share, design.bag_size, design.seed],
+    """Table, curves and seconds of one kind: computed once, then read."""
+    key = fingerprint(
+        computed_by(metrics, pairs, resnet, tcn, training, voting, sys.modules[__name__]),
+        kind,
+        settings.resnet if kind.network == "resnet" else settings.tcn,
+        [settings.validation_share, settings.bag_size, settings.seed],
     )
-    with locked(study.folder / f"attacks-{mark}") as place:
-        files, clock = [place / "per-draw.csv", place / "roc.csv"], place / "seconds.json"
-        if not clock.is_file():
-            if deadline is not None:
-                deadline.check()
-            start = time.perf_counter()
-            for frame, file in zip(_Judge(study, design, group).frames(), files, strict=True):
+    with computed_once(study.folder / f"attacks-{key}", watch) as kept:
+        files = [kept.place / "per-draw.csv", kept.place / "roc.csv"]
+        if not kept.done:
+            for frame, file in zip(_Attacks(study, settings, kind).results(), files, strict=True):
                 frame.to_csv(file, index=False)
-            unfinished = clock.with_suffix(".part")
-            unfinished.write_text(json.dumps(time.perf_counter() - start))
-            unfinished.replace(clock)  # last, and whole: it says that the tables are
-        rows, curves = (_read(file) for file in files)
-        return rows, curves, float(json.loads(clock.read_text()))
+        rows, curves = (pd.read_csv(file) for file in files)
+    return rows, curves, kept.seconds
 
 
-def _read(file: Path) -> pd.DataFrame:
-    return pd.read_csv(file)
+class _Attacks:
+    """The attacks of one kind: training, and judging of targets."""
 
-
-class _Judge:
-    """Trains the attacks of one group and lets them judge."""
-
-    def __init__(self, study: Study, design: Design, group: _Group) -> None:
-        self.study, self.design, self.group = study, design, group
-        cell = study.cell
-        self.m = cell.trajectories
-        self.draws = draws(cell.oracles, group.several, design.seed)
+    def __init__(self, study: Study, settings: AttackSettings, kind: _Kind) -> None:
+        self.study, self.settings, self.kind = study, settings, kind
+        self.m = study.settings.trajectories
+        self.draws = draws(study.settings.oracles, kind.several, settings.seed)
         self.training_states, self.validation_states = pairs.split_states(
-            self.m, design.validation_share, np.random.default_rng(design.seed)
+            self.m, settings.validation_share, np.random.default_rng(settings.seed)
         )
         self.rows: list[dict[str, Any]] = []
-        self.curves: dict[tuple[str, str], list[FloatArray]] = {}
-        self.curve_draws: dict[tuple[str, str], list[Draw]] = {}
+        self.curves: dict[tuple[str, str], list[tuple[Draw, FloatArray]]] = {}
 
-    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def results(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Per-draw table and ROC curves."""
         shadows = list(dict.fromkeys(draw.shadow for draw in self.draws))
         learnt = [
-            self._shadow_pairs(shadow, self.group.training, self.training_states)
+            self._shadow_pairs(shadow, self.kind.training, self.training_states)
             for shadow in shadows
         ]
         attacks = self._fit(shadows, learnt)
@@ -561,24 +493,25 @@ class _Judge:
         memories: dict[Shadow, dict[tuple[int, int], FloatArray]] = {one: {} for one in shadows}
         first = {draw.shadow: draw for draw in reversed(self.draws)}
         for shadow, seen, classifier in zip(shadows, learnt, attacks, strict=True):
-            for labels in _VALIDATIONS[self.group.training]:
+            for labels in _VALIDATIONS[self.kind.training]:
                 judged = self._shadow_pairs(shadow, labels, self.validation_states)
                 pairs.require_disjoint(seen, judged)
-                for mode, truth, logits in self._judge(
-                    classifier, judged, first[shadow], labels, None
-                ):
-                    if labels == _VALIDATIONS[self.group.training][0]:
+                answers = self._answers(classifier, judged, first[shadow], labels, None)
+                for mode, truth, logits in answers:
+                    if labels == _VALIDATIONS[self.kind.training][0]:
                         thresholds[shadow, mode] = _best_threshold(truth, logits)
-                    self._add(first[shadow], labels, "shadow-validation", mode, truth, logits, None)
+                    self._record(
+                        first[shadow], labels, "shadow-validation", mode, truth, logits, None
+                    )
         # all attacks judge a target in turn: its pairs are made once
         for target in dict.fromkeys(draw.target for draw in self.draws):
-            for labels in _TESTS[self.group.training]:
+            for labels in _TESTS[self.kind.training]:
                 judged = self._target_pairs(*target, labels)
                 for draw in (one for one in self.draws if one.target == target):
                     number = shadows.index(draw.shadow)
                     pairs.require_disjoint(learnt[number], judged)
                     memory = memories[draw.shadow]
-                    for mode, truth, logits in self._judge(
+                    for mode, truth, logits in self._answers(
                         attacks[number],
                         judged,
                         draw,
@@ -586,15 +519,15 @@ class _Judge:
                         None if labels in ("input-only", "decorrelated") else memory,
                     ):
                         threshold = thresholds.get((draw.shadow, mode))
-                        self._add(draw, labels, "target", mode, truth, logits, threshold)
+                        self._record(draw, labels, "target", mode, truth, logits, threshold)
         return pd.DataFrame(self.rows), self._roc()
 
     # -- training
 
     def _fit(self, shadows: Sequence[Shadow], sets: Sequence[LabelledPairs]) -> list[Classifier]:
-        settings = self.design.tcn if self.group.network == "tcn" else self.design.resnet
+        settings = self.settings.tcn if self.kind.network == "tcn" else self.settings.resnet
         if settings is None:
-            raise AssertionError("a ResNet group without ResNet settings")
+            raise AssertionError("attacks by a ResNet without its settings")
         return training.train_many(
             [one.pairs for one in sets],
             [one.labels for one in sets],
@@ -625,14 +558,14 @@ class _Judge:
             other=None if labels in ("same-oracle", "swap-twins") else other,
             labels="as-printed" if mixed else labels,
             half=half,
-            length=self.group.length,
+            length=self.kind.length,
             states=states,
             decorrelated=np.random.default_rng(seed) if mixed else None,
         )
 
     # -- judging
 
-    def _judge(
+    def _answers(
         self,
         classifier: Classifier,
         judged: LabelledPairs,
@@ -641,15 +574,15 @@ class _Judge:
         memory: dict[tuple[int, int], FloatArray] | None,
     ) -> Iterator[tuple[str, NDArray[np.bool_], FloatArray]]:
         """Mode, truth and logits: of single pairs, and of bags where there are enough."""
-        individual = self.group.network == "tcn"
+        individual = self.kind.network == "tcn"
         if individual:
             logits = self._logits(classifier, judged, memory)
             yield "individual", judged.labels, logits
         groups = np.stack([judged.labels, judged.input_ids >> 32, judged.output_ids >> 32])
-        if np.unique(groups, axis=1, return_counts=True)[1].min() < self.design.bag_size:
+        if np.unique(groups, axis=1, return_counts=True)[1].min() < self.settings.bag_size:
             return
         seed = self._seed("bags", draw.positive, draw.negative, draw.half, draw.matches, labels)
-        bags = pairs.bags(judged, self.design.bag_size, np.random.default_rng(seed))
+        bags = pairs.bags(judged, self.settings.bag_size, np.random.default_rng(seed))
         votes = (
             voting.vote(logits, bags) if individual else classifier.bag_logits(judged.pairs, bags)
         )
@@ -672,7 +605,7 @@ class _Judge:
             found.append(memory[key])
         return np.concatenate(found)
 
-    def _add(
+    def _record(
         self,
         draw: Draw,
         labels: str,
@@ -682,24 +615,22 @@ class _Judge:
         logits: FloatArray,
         shadow_threshold: float | None,
     ) -> None:
-        cell, group = self.study.cell, self.group
+        study, kind = self.study.settings, self.kind
         found = metrics.summary(truth, logits, threshold=0.0)
         best = _best_threshold(truth, logits)
         one = len(draw.shadow.models) == 1
-        network = (
-            ("vote" if mode == "collective" else "tcn") if group.network == "tcn" else "resnet"
-        )
+        network = ("vote" if mode == "collective" else "tcn") if kind.network == "tcn" else "resnet"
         row: dict[str, Any] = {
-            "environment": cell.environment,
-            "t_max": cell.t_max,
+            "environment": study.environment,
+            "t_max": study.t_max,
             "mode": mode,
             "labels": labels,
             "shadows": len(draw.shadow.models),
             "split": split,
-            "training": group.training,
+            "training": kind.training,
             "network": network,
-            "length": group.length,
-            "oracles": cell.oracles,
+            "length": kind.length,
+            "oracles": study.oracles,
             "shadow_positive": draw.shadow.models[0][0] if one else -1,
             "shadow_negative": draw.shadow.models[0][1] if one else -1,
             "shadow_half": draw.shadow.half,
@@ -721,25 +652,24 @@ class _Judge:
         self.rows.append(row)
         if split == "target":
             curve = metrics.roc_curve(truth, logits).tpr_at(_FPR)
-            self.curves.setdefault((mode, labels), []).append(curve)
-            self.curve_draws.setdefault((mode, labels), []).append(draw)
+            self.curves.setdefault((mode, labels), []).append((draw, curve))
 
     def _roc(self) -> pd.DataFrame:
-        cell, group, frames = self.study.cell, self.group, []
+        study, kind, frames = self.study.settings, self.kind, []
         for (mode, labels), curves in self.curves.items():
-            tpr = np.stack(curves)
-            clusters = [draw.matches for draw in self.curve_draws[mode, labels]]
+            tpr = np.stack([curve for _, curve in curves])
+            clusters = [draw.matches for draw, _ in curves]
             frames.append(
                 pd.DataFrame(
                     {
-                        "environment": cell.environment,
-                        "t_max": cell.t_max,
+                        "environment": study.environment,
+                        "t_max": study.t_max,
                         "mode": mode,
                         "labels": labels,
                         "shadows": len(self.draws[0].shadow.models),
-                        "training": group.training,
-                        "network": group.network,
-                        "length": group.length,
+                        "training": kind.training,
+                        "network": kind.network,
+                        "length": kind.length,
                         "draws": len(curves),
                         "fpr": _FPR,
                         "tpr": tpr.mean(axis=0),
@@ -751,7 +681,7 @@ class _Judge:
 
     def _seed(self, *parts: object) -> int:
         """A seed of its own for each use; it does not depend on what else is computed."""
-        return int(fingerprint(self.design.seed, self.group.training, *parts), 16) % 2**31
+        return int(fingerprint(self.settings.seed, self.kind.training, *parts), 16) % 2**31
 
 
 def _best_threshold(truth: NDArray[np.bool_], logits: FloatArray) -> float:
@@ -772,7 +702,3 @@ def _standard_error(values: ArrayLike, clusters: ArrayLike) -> float:
     if any((used == match).any(axis=1).all() for match in np.unique(used)):
         return float("nan")
     return metrics.clustered_interval(values, used).standard_error
-
-
-def _this_module() -> ModuleType:
-    return sys.modules[__name__]

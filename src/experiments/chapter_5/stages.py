@@ -1,0 +1,232 @@
+"""Long computations of this chapter: kept in folders, told about, continued after a stop.
+
+A computation is kept under a fingerprint of all it depends on: settings, the code of the modules
+that compute it, and the versions of the libraries that they use. So what has changed is computed
+again, and nothing else. Two processes that ask for the same thing at the same time do not compute
+it twice: the second waits.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+import numpy as np
+
+from companion import checkpoints
+from companion.checkpoints import Deadline, fingerprint
+from companion.files import locked, write_atomic
+from dprl.agents.episodes import Episodes
+
+T = TypeVar("T")
+
+#: Called with a stage's name, what is done of it and what is to be done.
+Progress = Callable[[str, int, int], object]
+
+#: What trains and simulates: another version may give other numbers.
+LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy")
+
+_SECONDS_BETWEEN_CHECKPOINTS = 60.0  # one of data oracles holds their whole replay buffers
+
+# CPython 3.11 counts the depth of a tree in one place for all threads: two that parse at the
+# same time may end with "SystemError: AST constructor recursion depth mismatch"
+_PARSING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """When a computation stops, and whom it tells how far it is.
+
+    Parameters
+    ----------
+    deadline : Deadline, optional
+        When it stops; what is done until then is kept.
+    progress : callable, optional
+        ``progress(stage, done, total)`` now and then, and at the end of each stage.
+    """
+
+    deadline: Deadline | None = None
+    progress: Progress | None = None
+
+    def check(self) -> None:
+        """Raise :class:`companion.checkpoints.OutOfTime` if the deadline has passed."""
+        if self.deadline is not None:
+            self.deadline.check()
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Tell how far a stage is."""
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+
+@dataclass(frozen=True)
+class ResumableTraining:
+    """A training that goes on from its checkpoint.
+
+    Parameters
+    ----------
+    stage : str
+        What to call it.
+    total : int
+        Steps when it ends.
+    path : path or None
+        Its checkpoint: written about once a minute, and where it stops before the end.
+    piece : int
+        Steps between two looks at the clock.
+    watch : Watch
+    """
+
+    stage: str
+    total: int
+    path: Path | None
+    piece: int
+    watch: Watch = Watch()
+
+    def begin(self, fresh: T) -> T:
+        """The state in the checkpoint, or the one that is given if there is none."""
+        if self.path is None or not self.path.is_file():
+            return fresh
+        state: T = checkpoints.load(self.path, like=fresh)
+        return state
+
+    def go_on(self, state: T, advance: Callable[[T, int], T], done: int, until: int) -> T:
+        """Take the steps from ``done`` to ``until``; ``advance(state, n)`` takes n of them.
+
+        Raises
+        ------
+        OutOfTime
+            If the deadline passed before the last step.
+        """
+        written = time.monotonic()
+        while done < until:
+            count = min(self.piece, until - done)
+            state, done = advance(state, count), done + count
+            self.watch.report(self.stage, done, self.total)
+            if done == self.total:
+                break
+            deadline = self.watch.deadline
+            late = deadline is not None and deadline.passed
+            due = time.monotonic() - written > _SECONDS_BETWEEN_CHECKPOINTS
+            if late or due:
+                self.keep(state)
+                written = time.monotonic()
+            if late:
+                self.watch.check()
+        return state
+
+    def keep(self, state: object) -> None:
+        """Write the checkpoint now, before other work that takes long."""
+        if self.path is not None:
+            checkpoints.save(self.path, state, {})
+
+
+@dataclass
+class Kept:
+    """A folder for the result of a computation.
+
+    Attributes
+    ----------
+    place : Path
+    done : bool
+        Whether the result is there.
+    seconds : float
+        What it took, in all its pieces.
+    """
+
+    place: Path
+    done: bool
+    seconds: float
+
+
+@contextmanager
+def computed_once(place: Path, watch: Watch) -> Iterator[Kept]:
+    """The folder of a result, locked; where it is not done, the block computes it.
+
+    When the block has succeeded the result is done, and its checkpoints are removed.
+
+    Raises
+    ------
+    OutOfTime
+        If there is something to do and no time.
+    """
+    with locked(place):
+        clock, finished = place / "seconds.json", place / "finished"
+        before = json.loads(clock.read_text()) if clock.is_file() else 0.0
+        kept = Kept(place, finished.is_file(), before)
+        if kept.done:
+            yield kept
+            return
+        watch.check()
+        start = time.perf_counter()
+        try:
+            yield kept
+        finally:
+            kept.seconds = before + time.perf_counter() - start
+            write_atomic(clock, json.dumps(kept.seconds))
+        finished.touch()
+        for file in place.glob("checkpoint*.npz"):
+            file.unlink()
+
+
+def computed_by(*modules: ModuleType) -> str:
+    """A fingerprint of what modules compute: their code, and the versions of the libraries."""
+    versions = [version(library) for library in LIBRARIES]
+    return fingerprint(checkpoints.VERSION, versions, *map(code_of, modules))
+
+
+def code_of(module: ModuleType) -> str:
+    """What a module computes: its source without comments, docstrings and layout.
+
+    For fingerprints: a sentence that is put better must not compute everything again.
+
+    Raises
+    ------
+    TypeError
+        If the module has no source file.
+    """
+    path = getattr(module, "__file__", None)
+    if path is None:
+        raise TypeError(f"a module with a source file is needed, got {module!r}")
+    with _PARSING:
+        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                first.value.value = None
+    return f"{module.__name__}\n{ast.dump(tree)}"
+
+
+def integers(stream: np.random.SeedSequence, count: int) -> list[int]:
+    """So many seeds of a stream."""
+    return [int(x) for x in stream.generate_state(count)]
+
+
+def save_episodes(path: Path, sets: Iterable[Episodes]) -> None:
+    """Write sets of episodes into one file, one after the other."""
+    checkpoints.save(path, Episodes.concatenate(list(sets)).arrays(), {"kind": "episodes"})
+
+
+def load_episodes(path: Path, sets: int) -> list[Episodes]:
+    """Read what :func:`save_episodes` wrote: so many sets, all of one size."""
+    every = Episodes(**checkpoints.load(path, metadata={"kind": "episodes"}))
+    return split_evenly(every, sets)
+
+
+def split_evenly(episodes: Episodes, sets: int) -> list[Episodes]:
+    """So many sets of one size, in order."""
+    return [episodes.select(part) for part in np.split(np.arange(len(episodes)), sets)]
+
+
+def in_pairs(items: Sequence[T]) -> list[list[T]]:
+    """Two by two, in order: ``[oracle][half]`` of what is listed oracle by oracle."""
+    return [list(items[i : i + 2]) for i in range(0, len(items), 2)]
