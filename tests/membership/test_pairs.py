@@ -7,25 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprl.membership import pairs as module
+from dprl.membership.attacks.voting import bag_labels, bag_tensor, draw_bags
 from dprl.membership.pairs import (
     LABELS,
+    DataFormatter,
     LabelledPairs,
-    bag_labels,
-    bag_pairs,
-    bags,
+    Trajectory,
     concatenate,
     decorrelate,
     format_pairs,
-    labelled_pairs,
-    make_pairs,
     pad_actions,
     padding_share,
     require_disjoint,
     split,
     split_states,
-    trajectory_id,
-    without_outputs,
 )
 
 
@@ -36,6 +31,10 @@ def batch(rng, n=6, steps=8, size=2, starts=None, shift=0.0):
     actions[np.arange(steps) >= lengths[:, None]] = 0
     starts = rng.normal(size=(n, 3)) if starts is None else starts
     return SimpleNamespace(actions=actions, lengths=lengths, initial_states=starts)
+
+
+def labelled_pairs(inputs, outputs, judged=0, other=None, labels="as-printed", half=0, **options):
+    return DataFormatter(inputs, outputs, **options).label(judged, other, labels, half)
 
 
 def world(seed=0, oracles=3, **options):
@@ -117,13 +116,13 @@ def test_the_padding_share_counts_repeated_steps(given_batch):
 
 
 def test_channels_first_time_last():
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(size=(2, 4, 7, 3))
-    pairs = make_pairs(a, b)
+    inputs, outputs = (side[0][0] for side in world(1, n=4, steps=7, size=3))
+    inputs.lengths[:] = outputs.lengths[:] = 7
+    pairs = format_pairs(inputs, outputs)
     assert pairs.shape == (4, 6, 7)
     for i, c, t in np.ndindex(4, 3, 7):
-        assert pairs[i, c, t] == a[i, t, c]
-        assert pairs[i, 3 + c, t] == b[i, t, c]
+        assert pairs[i, c, t] == inputs.actions[i, t, c]
+        assert pairs[i, 3 + c, t] == outputs.actions[i, t, c]
 
 
 def test_formatter_pads_each_by_its_own_length():
@@ -140,8 +139,7 @@ def test_formatter_pads_each_by_its_own_length():
 
 def sources(found, label):
     """(input oracle, input half, model oracle, model half) of the pairs of one label."""
-    ids = np.stack([found.input_ids, found.output_ids])[:, found.labels == label] >> 32
-    return set(map(tuple, np.concatenate([ids // 4, ids // 2 % 2])[[0, 2, 1, 3]].T.tolist()))
+    return set(map(tuple, found.origins[found.labels == label, 1:].tolist()))
 
 
 EXPECTED = {
@@ -165,12 +163,10 @@ def test_labels_are_a_loop_over_pairs(labels):
     assert found.labels.sum() * 2 == len(found) == (24 if labels == "swap-twins" else 12)
     assert (found.action_size, found.length) == (2, 5)
     for k in range(len(found)):
-        (o, h), (p, g) = (
-            (i >> 34, (i >> 33) % 2) for i in (found.input_ids[k], found.output_ids[k])
-        )
-        a, b, i = inputs[o][h], outputs[p][g], found.states[k]
-        assert (found.input_lengths[k], found.output_lengths[k]) == (a.lengths[i], b.lengths[i])
-        assert (found.input_oracles[k], found.output_oracles[k]) == (o, p)
+        first, second = found.members[k]
+        i = first.state
+        assert (first.output, second.output, second.state) == (False, True, i)
+        a, b = inputs[first.oracle][first.half], outputs[second.oracle][second.half]
         one = padded_by_hand(a.actions[[i]], a.lengths[[i]], 5)[0]
         two = padded_by_hand(b.actions[[i]], b.lengths[[i]], 5)[0]
         two = 0 * two if labels == "input-only" else two
@@ -183,8 +179,9 @@ def test_both_labels_hold_the_same_outputs_and_twins_the_same_inputs_too():
         other = None if labels in ("same-oracle", "swap-twins") else 1
         found = labelled_pairs(inputs, outputs, judged=2, other=other, labels=labels)
         yes, no = found.select(found.labels), found.select(~found.labels)
-        assert sorted(yes.output_ids) == sorted(no.output_ids)
-        same_inputs = sorted(yes.input_ids) == sorted(no.input_ids)
+        (ins, outs), (other_ins, other_outs) = (zip(*one.members, strict=True) for one in (yes, no))
+        assert sorted(outs) == sorted(other_outs)
+        same_inputs = sorted(ins) == sorted(other_ins)
         assert same_inputs == (labels == "swap-twins")
 
 
@@ -194,33 +191,22 @@ def test_a_sample_of_states():
     some = labelled_pairs(inputs, outputs, judged=0, other=1, states=[4, 1])
     assert some.states.tolist() == [4, 1, 4, 1]
     np.testing.assert_array_equal(some.pairs, everything.select([4, 1, 10, 7]).pairs)
-    np.testing.assert_array_equal(some.input_ids, everything.select([4, 1, 10, 7]).input_ids)
+    assert some.members == everything.select([4, 1, 10, 7]).members
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 50), st.integers(0, 1), st.integers(0, 2**32 - 1), st.booleans()),
-        min_size=2,
-        max_size=20,
-        unique=True,
-    )
-)
-def test_different_trajectories_have_different_ids(names):
-    ids = [int(trajectory_id(o, h, i, output)) for o, h, i, output in names]
-    assert len(set(ids)) == len(names)
-    for (o, h, i, output), number in zip(names, ids, strict=True):
-        kind = "output" if output else "input"
-        assert module._describe(number) == f"{kind} {i} of oracle {o}, half {h}"
+def test_a_trajectory_says_which_it_is():
+    assert str(Trajectory(3, 1, True, 7)) == "output 7 of oracle 3, half 1"
+    assert str(Trajectory(0, 0, False, 2)) == "input 2 of oracle 0, half 0"
 
 
 def test_pairs_are_read_only_and_the_caller_keeps_its_arrays():
     inputs, outputs = world(6)
     found = labelled_pairs(inputs, outputs, judged=0, other=1)
-    for name in ("pairs", "labels", "input_ids", "pool_ids"):
+    for name in ("pairs", "labels", "inputs", "states"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(found, name)[...] = 0
     own = np.zeros((1, 2, 3))
-    LabelledPairs(own, [True], trajectory_id(0, 0, [0]), trajectory_id(0, 0, [0], True), [1], [1])
+    LabelledPairs(own, [True], [[0, 0]], [[0, 0]], [0], [])
     own[0, 0, 0] = 1.0
     assert inputs[0][0].actions.flags.writeable
 
@@ -234,14 +220,9 @@ def test_a_split_shares_no_trajectory_and_loses_no_pair(seed, share, labels):
     other = None if labels in ("same-oracle", "swap-twins") else 1
     found = labelled_pairs(inputs, outputs, judged=0, other=other, labels=labels)
     parts = split(found, share, np.random.default_rng(seed))
-    seen = [set(p.input_ids.tolist()) | set(p.output_ids.tolist()) for p in parts]
-    assert not seen[0] & seen[1]
+    assert not parts[0].trajectories & parts[1].trajectories
     together = concatenate(parts)
-    names = ("labels", "input_ids", "output_ids", "input_lengths")
-    rows = [
-        sorted(zip(*(getattr(p, n).tolist() for n in names), strict=True))
-        for p in (found, together)
-    ]
+    rows = [sorted(zip(p.labels.tolist(), p.members, strict=True)) for p in (found, together)]
     assert rows[0] == rows[1]
     for part in parts:
         assert part.labels.any()
@@ -287,7 +268,7 @@ def test_pools_count_as_shared():
         require_disjoint(first, make([2], False))
     with pytest.raises(ValueError, match="split the states first"):
         split(both, 0.5, rng)
-    assert without_outputs(both).pool_ids.size == concatenate([both, both]).pool_ids.size == 6
+    assert len(both.pool) == len(concatenate([both, both]).pool) == 6
 
 
 # bags
@@ -299,17 +280,14 @@ def test_bags_are_disjoint_pure_and_as_many_as_fit(size, seed, labels):
     other = None if labels == "swap-twins" else 1
     found = labelled_pairs(inputs, outputs, judged=0, other=other, labels=labels)
     rng = np.random.default_rng(seed)
-    drawn = bags(found, size, rng)
+    drawn = draw_bags(found, size, rng)
     origins = 4 if labels == "swap-twins" else 2
     assert drawn.shape == (origins * (6 // size), size)
     assert np.unique(drawn).size == drawn.size
     for bag in drawn:
-        origin = {
-            (found.labels[i], found.input_ids[i] >> 32, found.output_ids[i] >> 32) for i in bag
-        }
-        assert len(origin) == 1
+        assert len(np.unique(found.origins[bag], axis=0)) == 1
     assert bag_labels(found.labels, drawn).tolist() == [found.labels[bag[0]] for bag in drawn]
-    tensor = bag_pairs(found, drawn)
+    tensor = bag_tensor(found.pairs, drawn)
     assert tensor.shape == (len(drawn), 4, 8, size)
     k, c, t, m = (rng.integers(n) for n in tensor.shape)
     assert tensor[k, c, t, m] == found.pairs[drawn[k, m], c, t]
@@ -319,23 +297,20 @@ def test_every_pair_may_be_drawn():
     inputs, outputs = world(11)
     found = labelled_pairs(inputs, outputs, judged=0, other=1)
     rng = np.random.default_rng(0)
-    seen = np.unique([bags(found, 4, rng) for _ in range(40)])
+    seen = np.unique([draw_bags(found, 4, rng) for _ in range(40)])
     assert seen.tolist() == list(range(len(found)))
 
 
 # decorrelation
 
 
-@given(batches(), st.booleans())
-def test_decorrelated_actions_come_from_the_pool(given_batch, keep):
+@given(batches())
+def test_decorrelated_actions_come_from_the_pool(given_batch):
     actions, lengths, _ = given_batch
     pool = {tuple(a[t]) for a, end in zip(actions, lengths, strict=True) for t in range(end)}
-    drawn = decorrelate(actions, lengths, np.random.default_rng(0), keep)
+    drawn = decorrelate(actions, lengths, np.random.default_rng(0))
     assert drawn.shape == actions.shape
-    for row, end in zip(drawn, lengths, strict=True):
-        until = end if keep else actions.shape[1]
-        assert {tuple(a) for a in row[:until]} <= pool
-        assert not row[until:].any()
+    assert {tuple(a) for row in drawn for a in row} <= pool
 
 
 def test_decorrelated_actions_have_the_pooled_law():
@@ -366,8 +341,7 @@ def test_decorrelation_brings_the_means_together():
     assert (spread < 0.3 * before).all()
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_decorrelated_pairs_change_inputs_only(keep):
+def test_decorrelated_pairs_change_inputs_only():
     inputs, outputs = world(12)
     plain = labelled_pairs(inputs, outputs, judged=0, labels="swap-twins")
     mixed = labelled_pairs(
@@ -376,17 +350,17 @@ def test_decorrelated_pairs_change_inputs_only(keep):
         judged=0,
         labels="swap-twins",
         decorrelated=np.random.default_rng(1),
-        keep_lengths=keep,
     )
     np.testing.assert_array_equal(mixed.pairs[:, 2:], plain.pairs[:, 2:])
     assert not np.array_equal(mixed.pairs[:, :2], plain.pairs[:, :2])
-    expected = plain.input_lengths if keep else np.full(24, 8)
-    np.testing.assert_array_equal(mixed.input_lengths, expected)
-    assert mixed.pool_ids.tolist() == np.unique(plain.input_ids).tolist()
+    assert {tuple(one) for one in mixed.pool.tolist()} == {
+        (one.oracle, one.half, one.state) for one, _ in plain.members
+    }
     # one input is the same in its positive and in its negative pair
-    first = dict(zip(mixed.input_ids[:12], mixed.pairs[:12, :2], strict=True))
-    for i, x in zip(mixed.input_ids[12:], mixed.pairs[12:, :2], strict=True):
-        np.testing.assert_array_equal(x, first[i])
+    names = [one for one, _ in mixed.members]
+    first = dict(zip(names[:12], mixed.pairs[:12, :2], strict=True))
+    for name, x in zip(names[12:], mixed.pairs[12:, :2], strict=True):
+        np.testing.assert_array_equal(x, first[name])
 
 
 def test_each_set_is_its_own_pool():
@@ -407,14 +381,13 @@ RNG = np.random.default_rng(0)
 
 
 def pairs_of(n=4, **changes):
-    ids = trajectory_id(0, 0, np.arange(n))
     given_fields = {
         "pairs": np.zeros((n, 2, 3)),
         "labels": np.arange(n) < n // 2,
-        "input_ids": ids,
-        "output_ids": trajectory_id(0, 0, np.arange(n), output=True),
-        "input_lengths": np.full(n, 3),
-        "output_lengths": np.full(n, 3),
+        "inputs": np.zeros((n, 2), int),
+        "outputs": np.zeros((n, 2), int),
+        "states": np.arange(n),
+        "pool": np.empty((0, 3), int),
     }
     return LabelledPairs(**{**given_fields, **changes})
 
@@ -490,11 +463,6 @@ def other_state_space(inputs, outputs):
         (lambda: pad_actions([[["left"]]], [1], 1), "actions must be an array of numbers"),
         (lambda: padding_share([0, 2], 3), "lengths must be at least 1"),
         (lambda: padding_share(3, 3), "lengths must be a vector"),
-        # joining
-        (lambda: make_pairs(A, np.zeros((2, 4, 6))), "dimension, got 3 and 6: are they of one"),
-        (lambda: make_pairs(A, A[:1]), "a_in and a_out must agree"),
-        (lambda: make_pairs(A, A[:, :2]), "pad both to one length"),
-        (lambda: make_pairs(A, A * np.nan), "a_out holds NaN"),
         # formatting and labelling
         (lambda: changed(other_state), "trajectories of pair 3 start in different states"),
         (lambda: changed(other_state_space), "same initial states, got"),
@@ -516,20 +484,17 @@ def other_state_space(inputs, outputs):
         (lambda: changed(nothing, states=[1, 1]), "each initial state once"),
         (lambda: changed(nothing, states=[]), "at least one index"),
         (lambda: changed(nothing, states=[-1]), "states must be at least 0"),
-        (lambda: changed(nothing, keep_lengths=True), "give decorrelated"),
-        (lambda: trajectory_id(2**20, 0, 1), "oracle must be below"),
-        (lambda: trajectory_id(0, 0, 2**32), "index must be below"),
-        (lambda: trajectory_id(-1, 0, 1), "oracle must be at least 0"),
+        (lambda: changed(nothing, judged=-1), "oracle must be at least 0"),
         # the container
         (lambda: pairs_of(pairs=np.zeros((4, 3, 3))), "even number"),
         (lambda: pairs_of(pairs=np.full((4, 2, 3), np.nan)), "pairs holds NaN"),
-        (lambda: pairs_of(labels=[1, 0, 1, 0]), "labels must be booleans"),
-        (lambda: pairs_of(labels=[True]), "labels must have one entry per pair, 4"),
-        (lambda: pairs_of(input_lengths=[0, 1, 1, 1]), "input_lengths must be at least 1"),
-        (lambda: pairs_of(input_ids=pairs_of().output_ids), "ids of input trajectories"),
-        (lambda: pairs_of(output_ids=pairs_of().input_ids), "ids of output trajectories"),
-        (lambda: pairs_of(input_ids=pairs_of().input_ids[::-1]), "one initial state's index"),
-        (lambda: pairs_of(pool_ids=[[1]]), "pool_ids must be a vector"),
+        (lambda: pairs_of(labels=[1, 0, 1, 0]), "labels must be one boolean per pair"),
+        (lambda: pairs_of(labels=[True]), "labels must be one boolean per pair, 4"),
+        (lambda: pairs_of(inputs=[0, 1, 0, 1]), r"inputs must have shape \(4, 2\)"),
+        (lambda: pairs_of(outputs=np.full((4, 2), -1)), "outputs must be at least 0"),
+        (lambda: pairs_of(outputs=np.full((4, 2), 2)), "each half in outputs must be 0 or 1"),
+        (lambda: pairs_of(states=[0.5] * 4), "states must be whole numbers"),
+        (lambda: pairs_of(pool=[[0, 2, 0]]), "each half in pool must be 0 or 1"),
         (lambda: pairs_of().select([4]), r"indices must lie in 0 .. 3"),
         (lambda: pairs_of().select([]), "at least one"),
         (lambda: pairs_of().select([0.5]), "whole numbers"),
@@ -543,15 +508,14 @@ def other_state_space(inputs, outputs):
         (lambda: split(pairs_of(), 1.0, RNG), "share must lie strictly between"),
         (lambda: split_states(1, 0.5, RNG), "count must be at least 2"),
         # bags
-        (lambda: bags(pairs_of(), 3, RNG), "a bag of 3 needs as many pairs"),
-        (lambda: bags(pairs_of(), 0, RNG), "size must be at least 1"),
+        (lambda: draw_bags(pairs_of(), 3, RNG), "a bag of 3 needs as many pairs"),
+        (lambda: draw_bags(pairs_of(), 0, RNG), "size must be at least 1"),
         (lambda: bag_labels([True, False], [[0, 1]]), "bag 0 mixes positive and negative"),
-        (lambda: bag_labels([True, False], [[], []]), "without empty bags"),
-        (lambda: bag_labels([True, False], [0, 1]), r"array \(k, m\)"),
-        (lambda: bag_labels([True, False], [[2]]), "bag indices must lie in 0 .. 1"),
-        (lambda: bag_labels([[True]], [[0]]), "labels must be a vector"),
-        (lambda: bag_labels([1, 0], [[0]]), "labels must be booleans"),
-        (lambda: bag_pairs(pairs_of(), [[-1]]), "bag indices must be at least 0"),
+        (lambda: bag_labels([True, False], [[], []]), "one bag of at least one pair a row"),
+        (lambda: bag_labels([True, False], [0, 1]), "one bag of at least one pair a row"),
+        (lambda: bag_labels([True, False], [[2]]), "bags must point at pairs 0 to 1"),
+        (lambda: bag_labels([[True]], [[0]]), "labels must be a vector of booleans"),
+        (lambda: bag_labels([1, 0], [[0]]), "labels must be a vector of booleans"),
         # decorrelation
         (lambda: decorrelate(A, [0, 1], RNG), "lengths must be at least 1"),
         (lambda: decorrelate(A * np.nan, [1, 1], RNG), "actions holds NaN"),
@@ -568,12 +532,10 @@ def test_bad_input_is_refused(make, message):
         (lambda: pad_actions(A, [1, 2], 2.0), "length must be an integer"),
         (lambda: decorrelate(A, [1, 2], 7), "rng must be a numpy.random.Generator"),
         (lambda: split(pairs_of(), 0.5, 7), "rng must be a numpy.random.Generator"),
-        (lambda: bags(pairs_of(), 1, np.random), "rng must be a numpy.random.Generator"),
+        (lambda: draw_bags(pairs_of(), 1, np.random), "rng must be a numpy.random.Generator"),
         (lambda: split(np.zeros((4, 2, 3)), 0.5, RNG), "pairs must be a LabelledPairs"),
-        (lambda: bags(np.zeros((4, 2, 3)), 1, RNG), "pairs must be a LabelledPairs"),
+        (lambda: draw_bags(np.zeros((4, 2, 3)), 1, RNG), "pairs must be a LabelledPairs"),
         (lambda: require_disjoint(pairs_of(), A), "parts must be a LabelledPairs"),
-        (lambda: without_outputs(A), "pairs must be a LabelledPairs"),
-        (lambda: trajectory_id(0.0, 0, 1), "oracle must be an integer"),
         (lambda: changed(nothing, judged="0"), "oracle must be an integer"),
     ],
 )

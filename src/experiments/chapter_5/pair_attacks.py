@@ -144,7 +144,7 @@ class AttackSettings:
     resnet: ResNetSettings | None = None
     lengths: tuple[int, ...] = ()
     validation_share: float = 0.2
-    bag_size: int = pairs.BAG_SIZE
+    bag_size: int = voting.BAG_SIZE
     seed: int = 52
 
     def __post_init__(self) -> None:
@@ -490,7 +490,7 @@ class _Attacks:
         ]
         attacks = self._fit(shadows, learnt)
         thresholds: dict[tuple[Shadow, str], float] = {}
-        memories: dict[Shadow, dict[tuple[int, int], FloatArray]] = {one: {} for one in shadows}
+        memories: dict[Shadow, dict[tuple[int, ...], FloatArray]] = {one: {} for one in shadows}
         first = {draw.shadow: draw for draw in reversed(self.draws)}
         for shadow, seen, classifier in zip(shadows, learnt, attacks, strict=True):
             for labels in _VALIDATIONS[self.kind.training]:
@@ -551,16 +551,18 @@ class _Attacks:
     ) -> LabelledPairs:
         mixed = labels == "decorrelated"
         seed = self._seed("decorrelated", judged, other, half, int(states[0]), states.size)
-        return pairs.labelled_pairs(
+        formatter = pairs.DataFormatter(
             self.study.inputs,
             self.study.outputs,
-            judged=judged,
-            other=None if labels in ("same-oracle", "swap-twins") else other,
-            labels="as-printed" if mixed else labels,
-            half=half,
             length=self.kind.length,
             states=states,
             decorrelated=np.random.default_rng(seed) if mixed else None,
+        )
+        return formatter.label(
+            judged,
+            None if labels in ("same-oracle", "swap-twins") else other,
+            "as-printed" if mixed else labels,
+            half,
         )
 
     # -- judging
@@ -571,35 +573,35 @@ class _Attacks:
         judged: LabelledPairs,
         draw: Draw,
         labels: str,
-        memory: dict[tuple[int, int], FloatArray] | None,
+        memory: dict[tuple[int, ...], FloatArray] | None,
     ) -> Iterator[tuple[str, NDArray[np.bool_], FloatArray]]:
         """Mode, truth and logits: of single pairs, and of bags where there are enough."""
         individual = self.kind.network == "tcn"
         if individual:
             logits = self._logits(classifier, judged, memory)
             yield "individual", judged.labels, logits
-        groups = np.stack([judged.labels, judged.input_ids >> 32, judged.output_ids >> 32])
-        if np.unique(groups, axis=1, return_counts=True)[1].min() < self.settings.bag_size:
+        counts = np.unique(judged.origins, axis=0, return_counts=True)[1]
+        if counts.min() < self.settings.bag_size:
             return
         seed = self._seed("bags", draw.positive, draw.negative, draw.half, draw.matches, labels)
-        bags = pairs.bags(judged, self.settings.bag_size, np.random.default_rng(seed))
+        bags = voting.draw_bags(judged, self.settings.bag_size, np.random.default_rng(seed))
         votes = (
             voting.vote(logits, bags) if individual else classifier.bag_logits(judged.pairs, bags)
         )
-        yield "collective", pairs.bag_labels(judged.labels, bags), votes
+        yield "collective", voting.bag_labels(judged.labels, bags), votes
 
     def _logits(
         self,
         classifier: Classifier,
         judged: LabelledPairs,
-        memory: dict[tuple[int, int], FloatArray] | None,
+        memory: dict[tuple[int, ...], FloatArray] | None,
     ) -> FloatArray:
         """Logits of single pairs; one set of inputs with one of outputs is judged once."""
         if memory is None:
             return classifier.logits(judged.pairs)
-        found = []
+        found, origins = [], np.column_stack([judged.inputs, judged.outputs])
         for start in range(0, len(judged), self.m):
-            key = int(judged.input_ids[start]) >> 32, int(judged.output_ids[start]) >> 32
+            key = tuple(origins[start].tolist())
             if key not in memory:
                 memory[key] = classifier.logits(judged.pairs[start : start + self.m])
             found.append(memory[key])

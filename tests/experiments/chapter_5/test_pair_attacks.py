@@ -199,13 +199,8 @@ def test_a_row_equals_the_attack_done_by_hand(tiny_study, tiny_attacks, found):
     shadows = list(dict.fromkeys(one.shadow for one in attacks.draws))
     learnt = [attacks._shadow_pairs(s, "as-printed", attacks.training_states) for s in shadows]
     classifier = dict(zip(shadows, attacks._fit(shadows, learnt), strict=True))[draw.shadow]
-    judged = pairs.labelled_pairs(
-        tiny_study.inputs,
-        tiny_study.outputs,
-        judged=draw.positive,
-        other=draw.negative,
-        half=draw.half,
-    )
+    formatter = pairs.DataFormatter(tiny_study.inputs, tiny_study.outputs)
+    judged = formatter.label(draw.positive, other=draw.negative, half=draw.half)
     expected = metrics.summary(judged.labels, classifier.logits(judged.pairs), 0.0)
     row = found.per_draw[
         (found.per_draw["mode"] == "individual")

@@ -1,4 +1,4 @@
-"""Many pairs of one model, one answer: the mean logit of a bag.
+"""Bags: many pairs of one model, and one answer, the mean logit.
 
 The thesis' collective mode asks about m = 50 trajectories at once, all of one label. Besides a
 network on whole bags (:mod:`dprl.membership.attacks.resnet`) any individual attack gives a
@@ -15,7 +15,84 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dprl import _validation as check
-from dprl._validation import FloatArray, IntArray
+from dprl._validation import BoolArray, FloatArray, IntArray
+from dprl.membership.pairs import LabelledPairs
+
+#: Pairs in one bag of the collective mode (thesis, section 5.6.2: m = 50).
+BAG_SIZE = 50
+
+
+def draw_bags(pairs: LabelledPairs, size: int, rng: np.random.Generator) -> IntArray:
+    """Draw bags for the collective mode: pairs of one label and one origin, each used once.
+
+    The pairs of a bag have one label, their inputs one oracle and half, their outputs one
+    model: an accusation is about one batch of trajectories. What is left over when each
+    origin is cut into bags is not used; draw again for other bags.
+
+    Parameters
+    ----------
+    pairs : LabelledPairs
+    size : int
+        Pairs in each bag, >= 1; 50 in the thesis (:data:`BAG_SIZE`).
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of int, shape (k, size)
+        Indices of pairs; no index occurs twice.
+
+    Raises
+    ------
+    ValueError
+        If some origin has fewer pairs than a bag holds: its label would be left out.
+    """
+    check.instance("pairs", pairs, LabelledPairs)
+    m = check.whole("size", size)
+    check.generator(rng)
+    _, group, counts = np.unique(pairs.origins, axis=0, return_inverse=True, return_counts=True)
+    if counts.min() < m:
+        raise ValueError(
+            f"a bag of {m} needs as many pairs of one label and origin, got {counts.min()}: "
+            "use smaller bags or more trajectories"
+        )
+    drawn = []
+    for one in range(counts.size):
+        members = rng.permutation(np.flatnonzero(group.ravel() == one))
+        drawn.append(members[: members.size // m * m].reshape(-1, m))
+    return np.concatenate(drawn)
+
+
+def bag_labels(labels: ArrayLike, bags: ArrayLike) -> BoolArray:
+    """The label of each bag.
+
+    Parameters
+    ----------
+    labels : array_like of bool, shape (n,)
+    bags : array_like of int, shape (k, m)
+        Made by :func:`draw_bags`.
+
+    Returns
+    -------
+    ndarray of bool, shape (k,)
+
+    Raises
+    ------
+    ValueError
+        If a bag is empty, mixes labels, or an index does not exist.
+
+    Examples
+    --------
+    >>> bag_labels([True, True, False, False], [[1, 0], [2, 3]]).tolist()
+    [True, False]
+    """
+    y = np.asarray(labels)
+    if y.dtype != bool or y.ndim != 1:
+        raise ValueError(f"labels must be a vector of booleans, got {y.dtype}, shape {y.shape}")
+    found = y[bag_indices(bags, y.size)]
+    mixed = np.flatnonzero(found.any(axis=1) & ~found.all(axis=1))
+    if mixed.size:
+        raise ValueError(f"bag {mixed[0]} mixes positive and negative pairs")
+    return np.asarray(found[:, 0])
 
 
 def vote(logits: ArrayLike, bags: ArrayLike) -> FloatArray:
