@@ -298,10 +298,10 @@ class LabelledPairs:
     @property
     def members(self) -> list[tuple[Trajectory, Trajectory]]:
         """The two trajectories of each pair, input and output."""
-        columns = (self.inputs.tolist(), self.outputs.tolist(), self.states.tolist())
+        rows = np.column_stack([self.inputs, self.outputs, self.states]).tolist()
         return [
-            (Trajectory(*a, False, state), Trajectory(*b, True, state))
-            for a, b, state in zip(*columns, strict=True)
+            (Trajectory(o, h, False, state), Trajectory(p, g, True, state))
+            for o, h, p, g, state in rows
         ]
 
     @property
