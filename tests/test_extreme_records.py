@@ -40,8 +40,8 @@ from dprl.private_evaluation.subsample_and_average import (
 )
 from dprl.private_evaluation.subsamples import draw_subsamples
 from dprl.stopping.rules import (
-    choice_probabilities,
     choose,
+    exponential_mechanism,
     private_sequential_learning,
     stop_privately,
 )
@@ -370,12 +370,12 @@ def test_sequential_learning_takes_nothing_but_zeros_and_ones(record):
 @given(st.lists(extreme.map(abs), min_size=2, max_size=4), st.sampled_from([1e-9, 1.0, 1e9]))
 def test_the_choice_of_a_function(totals, epsilon):
     """Whatever the totals, probabilities; moved by at most one each, by at most e^epsilon."""
-    p = choice_probabilities(totals, epsilon)
+    p = exponential_mechanism(totals, epsilon)
     assert np.isfinite(p).all()
     assert abs(p.sum() - 1) < ROUNDING
     assert totals[int(choose(totals, 1e6, generator()))] <= min(totals) + 1
     if epsilon <= 1:
-        q = choice_probabilities(np.asarray(totals) + np.eye(len(totals))[0], epsilon)
+        q = exponential_mechanism(np.asarray(totals) + np.eye(len(totals))[0], epsilon)
         assert (q <= np.exp(epsilon) * p * (1 + ROUNDING)).all()
         assert (p <= np.exp(epsilon) * q * (1 + ROUNDING)).all()
 

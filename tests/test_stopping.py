@@ -541,27 +541,27 @@ def test_choice_has_the_law_of_the_exponential_mechanism():
     rng = np.random.default_rng(0)
     totals, eps, runs = np.array([3, 0, 1, 7]), 0.8, 40_000
     weight = np.exp(-eps / 2 * totals)
-    law = stopping.choice_probabilities(totals, eps)
+    law = stopping.exponential_mechanism(totals, eps)
     assert law == pytest.approx(weight / weight.sum(), rel=1e-12)
     seen = np.bincount(stopping.choose(np.tile(totals, (runs, 1)), eps, rng), minlength=4)
     assert (np.abs(seen - runs * law) < 5 * np.sqrt(runs * law * (1 - law))).all()
     assert stopping.choose(totals, eps, rng).shape == ()
-    assert stopping.choice_probabilities([0, 10_000], 5.0).tolist() == [1.0, 0.0]
+    assert stopping.exponential_mechanism([0, 10_000], 5.0).tolist() == [1.0, 0.0]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.data(), st.floats(0.01, 3))
 def test_choice_keeps_its_promise(totals, data, eps):
     moves = data.draw(st.lists(st.integers(-1, 1), min_size=len(totals), max_size=len(totals)))
-    one, two = (stopping.choice_probabilities(t, eps) for t in (totals, np.add(totals, moves)))
+    one, two = (stopping.exponential_mechanism(t, eps) for t in (totals, np.add(totals, moves)))
     assert stopping.largest_loss(one, two) <= eps * (1 + 1e-9)
 
 
 def test_printed_choice_needs_twice_its_budget():
     eps = 1.0
     far = [np.array([0, 40]), np.array([1, 39])]
-    right = stopping.largest_loss(*(stopping.choice_probabilities(t, eps) for t in far))
-    printed = stopping.largest_loss(*(stopping.choice_probabilities(t, 2 * eps) for t in far))
+    right = stopping.largest_loss(*(stopping.exponential_mechanism(t, eps) for t in far))
+    printed = stopping.largest_loss(*(stopping.exponential_mechanism(t, 2 * eps) for t in far))
     assert right == pytest.approx(eps, abs=1e-8)
     assert printed == pytest.approx(2 * eps, abs=1e-8)
 
@@ -778,7 +778,7 @@ BAD = {
         "together with runs",
     ),
     "no totals": (lambda: stopping.choose(np.zeros((2, 0)), 1.0, RNG), "one number per function"),
-    "negative totals": (lambda: stopping.choice_probabilities([-1, 2], 1.0), "not be negative"),
+    "negative totals": (lambda: stopping.exponential_mechanism([-1, 2], 1.0), "not be negative"),
     "negative noise": (lambda: stopping.noise_tail(-1.0, 1.0), "x must not be negative"),
     "allowed failure 0": (
         lambda: stopping.noise_allowance(0.1, 10, 1.0, 0.0),

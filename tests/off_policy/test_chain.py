@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dprl.mdp import CHAIN_CONVENTIONS, MarkovDecisionProcess, MarkovRewardProcess
-from dprl.off_policy.chain import ChainData, TwoPolicyChain, simulate
+from dprl.off_policy.chain import ChainData, TwoPolicyChain, simulate_behaviour
 from dprl.off_policy.policies import importance_ratios
 from dprl.off_policy.population import exact_saddle_point
-from dprl.off_policy.saddle_point import empirical, trajectory_statistics
+from dprl.off_policy.saddle_point import FeatureSteps, empirical, trajectory_statistics
 
 
 def bias(weighting, **setting):
@@ -72,7 +72,7 @@ def test_the_quadrature_is_the_negative_binomial_sum(weighting, shift):
 @pytest.mark.parametrize("weighting", ["sum", "mean"])
 def test_the_data_agree_with_the_exact_system(convention, weighting):
     chain = TwoPolicyChain(5, target_stay=0.7, convention=convention)
-    data = simulate(chain, 20_000, np.random.default_rng(5)).statistics(weighting).dense()
+    data = simulate_behaviour(chain, 20_000, np.random.default_rng(5)).statistics(weighting).dense()
     exact = chain.exact(weighting)
     for name in ("a", "b", "c"):
         each = getattr(data, name)
@@ -82,7 +82,7 @@ def test_the_data_agree_with_the_exact_system(convention, weighting):
 
 def test_the_printed_weighting_agrees_too():
     chain = TwoPolicyChain(5, target_stay=0.7, start="first")
-    data = simulate(chain, 20_000, np.random.default_rng(6)).statistics("printed").dense()
+    data = simulate_behaviour(chain, 20_000, np.random.default_rng(6)).statistics("printed").dense()
     exact = chain.exact("printed")
     error = data.a.std(axis=0) / np.sqrt(data.n_trajectories)
     assert (np.abs(data.a.mean(axis=0) - exact.a) <= 4 * error + 1e-12).all()
@@ -92,7 +92,7 @@ def test_the_printed_weighting_agrees_too():
 def test_the_counts_are_trajectories(convention):
     """The same statistics from the steps themselves, with ratios from the two policies."""
     chain = TwoPolicyChain(4, 0.4, 0.7, convention=convention)
-    data = simulate(chain, 50, np.random.default_rng(7))
+    data = simulate_behaviour(chain, 50, np.random.default_rng(7))
     n, holding = chain.n_features, chain.behaviour.n_holding
     rows, ahead, rewards, ratios, lengths = [], [], [], [], []
     features = np.vstack([np.eye(n), np.zeros(n)])
@@ -111,7 +111,7 @@ def test_the_counts_are_trajectories(convention):
             lengths.append(len(rows) - before)
     for weighting in ("sum", "mean"):
         steps = trajectory_statistics(
-            rows, ahead, rewards, ratios, lengths, 0.99, weighting=weighting
+            FeatureSteps(rows, ahead, rewards, ratios), lengths, 0.99, weighting=weighting
         )
         counts = data.statistics(weighting).dense()
         seen = data.lengths() > 0
@@ -124,7 +124,7 @@ def test_the_counts_are_trajectories(convention):
 
 
 def test_single_precision_and_chunks(monkeypatch):
-    data = simulate(TwoPolicyChain(6), 40, np.random.default_rng(8))
+    data = simulate_behaviour(TwoPolicyChain(6), 40, np.random.default_rng(8))
     whole = data.statistics("mean")
     monkeypatch.setattr("dprl.off_policy.chain._CHUNK", 7)
     small = data.statistics("mean", np.float32)
@@ -138,7 +138,9 @@ def test_more_data_come_nearer_to_the_exact_solution():
     theta = chain.exact("mean").solution()[0]
     errors = [
         np.abs(
-            empirical(simulate(chain, m, np.random.default_rng(9)).statistics("mean")).solution()[0]
+            empirical(
+                simulate_behaviour(chain, m, np.random.default_rng(9)).statistics("mean")
+            ).solution()[0]
             - theta
         ).max()
         for m in (200, 20_000)
@@ -180,7 +182,9 @@ def test_any_process_agrees_with_its_simulation(weighting):
             state, steps = nxt, steps + 1
         lengths.append(steps)
     ratios = importance_ratios(pi[s], pi_b[s], a)
-    data = trajectory_statistics(table[s], table[s2], r, ratios, lengths, 0.9, weighting=weighting)
+    data = trajectory_statistics(
+        FeatureSteps(table[s], table[s2], r, ratios), lengths, 0.9, weighting=weighting
+    )
     for name in ("a", "b", "c"):
         each = getattr(data, name)
         error = each.std(axis=0) / np.sqrt(len(each))
@@ -211,9 +215,9 @@ BAD = {
     "target that never moves": (lambda: TwoPolicyChain(target_stay=1), "target_stay"),
     "unknown start": (lambda: TwoPolicyChain(start="last"), "start must be"),
     "unknown convention": (lambda: TwoPolicyChain(convention="x"), "convention"),
-    "no trajectories": (lambda: simulate(CHAIN, 0, RNG), "n_trajectories"),
+    "no trajectories": (lambda: simulate_behaviour(CHAIN, 0, RNG), "n_trajectories"),
     "stays beyond 16 bits": (
-        lambda: simulate(TwoPolicyChain(3, 0.999999), 10, np.random.default_rng(0)),
+        lambda: simulate_behaviour(TwoPolicyChain(3, 0.999999), 10, np.random.default_rng(0)),
         "too many stays",
     ),
     "counts of another chain": (lambda: ChainData(CHAIN, [0], [[1, 1]]), "stays"),
@@ -221,9 +225,9 @@ BAD = {
     "start outside": (lambda: ChainData(CHAIN, [4], [[0, 0, 0]]), "lie in 0 .. 3"),
     "stays before the start": (lambda: ChainData(CHAIN, [1], [[1, 0, 0]]), "before the first"),
     "stays too large": (lambda: ChainData(CHAIN, [0], [[40_000, 0, 0]]), "at most"),
-    "weighting of data": (lambda: simulate(CHAIN, 2, RNG).statistics("avg"), "weighting"),
+    "weighting of data": (lambda: simulate_behaviour(CHAIN, 2, RNG).statistics("avg"), "weighting"),
     "one step": (lambda: ChainData(CHAIN, [2], [[0, 0, 0]]).statistics("printed"), "one step"),
-    "dtype": (lambda: simulate(CHAIN, 2, RNG).statistics("sum", int), "dtype"),
+    "dtype": (lambda: simulate_behaviour(CHAIN, 2, RNG).statistics("sum", int), "dtype"),
     "weighting of the system": (lambda: CHAIN.exact("avg"), "weighting"),
     "one step is possible": (lambda: CHAIN.exact("printed"), "probability 0.1666"),
     "features short": (
@@ -252,7 +256,12 @@ def test_bad_input(case):
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: simulate(CHAIN, 2, 7), lambda: simulate(TWO, 2, RNG), lambda: CHAIN.exact(3)]
+    "call",
+    [
+        lambda: simulate_behaviour(CHAIN, 2, 7),
+        lambda: simulate_behaviour(TWO, 2, RNG),
+        lambda: CHAIN.exact(3),
+    ],
 )
 def test_objects_of_another_kind(call):
     with pytest.raises((TypeError, ValueError)):

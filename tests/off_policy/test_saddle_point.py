@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dprl.off_policy.saddle_point import (
     BidiagonalStatistics,
+    FeatureSteps,
     SaddlePoint,
     Statistics,
     empirical,
@@ -26,7 +27,10 @@ REWARDS, RATIOS = RNG.normal(size=15), RNG.uniform(0, 2, 15)
 def statistics(weighting="sum", **change):
     given = {"features": PHI, "next_features": AHEAD, "rewards": REWARDS, "ratios": RATIOS}
     given |= {"lengths": LENGTHS, "discount": 0.9, "weighting": weighting}
-    return trajectory_statistics(**{**given, **change})
+    given |= change
+    fields = ("features", "next_features", "rewards", "ratios")
+    steps = FeatureSteps(*(given.pop(name) for name in fields))
+    return trajectory_statistics(steps, **given)
 
 
 def system(seed=1, n=4):
@@ -189,7 +193,7 @@ def test_states_never_visited_change_nothing():
 
 
 def test_wis_lstd_is_lstd_of_the_sums():
-    found = wis_lstd(PHI, AHEAD, REWARDS, RATIOS, 0.9)
+    found = wis_lstd(FeatureSteps(PHI, AHEAD, REWARDS, RATIOS), 0.9)
     np.testing.assert_allclose(found, lstd(statistics("sum")), rtol=1e-8)
 
 
@@ -198,7 +202,7 @@ def test_wis_lstd_in_a_table_is_a_weighted_mean():
     s, s2 = rng.integers(3, size=(2, 60))
     r, rho = rng.normal(size=60), rng.uniform(0, 3, 60)
     eye = np.eye(3)
-    theta = wis_lstd(eye[s], eye[s2], r, rho, 0.8)
+    theta = wis_lstd(FeatureSteps(eye[s], eye[s2], r, rho), 0.8)
     for state in range(3):
         at = s == state
         mean = np.average(r[at] + 0.8 * theta[s2[at]], weights=rho[at])

@@ -208,7 +208,9 @@ class ChainData:
         return BidiagonalStatistics(diagonal, above, b, c)
 
 
-def simulate(chain: TwoPolicyChain, n_trajectories: int, rng: np.random.Generator) -> ChainData:
+def simulate_behaviour(
+    chain: TwoPolicyChain, n_trajectories: int, rng: np.random.Generator
+) -> ChainData:
     """m trajectories of the behaviour policy.
 
     The number of stays in a state is geometric, P(k) = (1 - p_b) p_b^k, and
@@ -235,7 +237,7 @@ def simulate(chain: TwoPolicyChain, n_trajectories: int, rng: np.random.Generato
 
     Examples
     --------
-    >>> data = simulate(TwoPolicyChain(3), 2, np.random.default_rng(0))
+    >>> data = simulate_behaviour(TwoPolicyChain(3), 2, np.random.default_rng(0))
     >>> data.start.tolist(), data.stays.shape
     ([1, 2], (2, 3))
     """

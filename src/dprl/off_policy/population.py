@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.mdp import Chain, MarkovRewardProcess, reward_process
-from dprl.off_policy.saddle_point import WEIGHTINGS, SaddlePoint, Weighting
+from dprl.off_policy.saddle_point import SaddlePoint, Weighting, known_weighting
 
 _TOLERANCE = 1e-14
 _MOST_NODES = 1024
@@ -87,8 +87,7 @@ def exact_saddle_point(
     behaviour = reward_process("behaviour", behaviour)
     target = reward_process("target", target)
     _fit(behaviour, target)
-    if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
-        raise ValueError(f"weighting must be one of {sorted(WEIGHTINGS)}, got {weighting!r}")
+    known_weighting(weighting)
     live = ~behaviour.terminal
     n = int(live.sum())
     phi = np.eye(n) if features is None else check.finite_array("features", features, ndim=2)

@@ -66,7 +66,7 @@ def trajectory_weights(lengths: ArrayLike, weighting: Weighting) -> FloatArray:
     >>> trajectory_weights([4, 2], "mean").tolist()
     [0.25, 0.5]
     """
-    _known(weighting)
+    known_weighting(weighting)
     length = check.unmasked("lengths", lengths)
     if length.ndim != 1 or length.dtype.kind not in "iu" or (length < 0).any():
         raise ValueError("lengths must be one non-negative integer for each trajectory")
@@ -214,11 +214,55 @@ class BidiagonalStatistics:
         return a, _mean(self.b), np.diag(_mean(self.c))
 
 
+@dataclass(frozen=True, eq=False)
+class FeatureSteps:
+    """T steps of trajectories stored end to end, as linear evaluation reads them.
+
+    Parameters
+    ----------
+    features : array_like, shape (T, n)
+        phi_t of all steps, trajectory after trajectory.
+    next_features : array_like, shape (T, n)
+        phi_{t+1}; zero where the step ends the episode.
+    rewards : array_like, shape (T,)
+        r_t.
+    ratios : array_like, shape (T,)
+        rho_t >= 0; ones when on-policy.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a ratio is negative or an entry is not finite.
+    """
+
+    features: FloatArray
+    next_features: FloatArray
+    rewards: FloatArray
+    ratios: FloatArray
+
+    def __post_init__(self) -> None:
+        phi = check.finite_array("features", self.features, ndim=2)
+        ahead = check.finite_array("next_features", self.next_features, ndim=2)
+        if ahead.shape != phi.shape or phi.size == 0:
+            raise ValueError(
+                f"features and next_features must have one shape (T, n), not empty, "
+                f"got {phi.shape} and {ahead.shape}"
+            )
+        fields = {"features": phi, "next_features": ahead}
+        for name in ("rewards", "ratios"):
+            fields[name] = values = check.finite_array(name, getattr(self, name), ndim=1)
+            if values.shape != (len(phi),):
+                raise ValueError(
+                    f"{name} must have one entry per step, {len(phi)}, got {values.size}"
+                )
+        if (fields["ratios"] < 0).any():
+            raise ValueError(f"ratios must not be negative, got minimum {fields['ratios'].min()}")
+        for name, values in fields.items():
+            object.__setattr__(self, name, values)
+
+
 def trajectory_statistics(
-    features: ArrayLike,
-    next_features: ArrayLike,
-    rewards: ArrayLike,
-    ratios: ArrayLike,
+    steps: FeatureSteps,
     lengths: ArrayLike,
     discount: float,
     *,
@@ -232,14 +276,8 @@ def trajectory_statistics(
 
     Parameters
     ----------
-    features : array_like, shape (T, n)
-        phi_t of all steps, trajectory after trajectory.
-    next_features : array_like, shape (T, n)
-        phi_{t+1}; zero where the step ends the episode.
-    rewards : array_like, shape (T,)
-        r_t.
-    ratios : array_like, shape (T,)
-        rho_t >= 0; ones when on-policy.
+    steps : FeatureSteps
+        T steps.
     lengths : array_like of int, shape (m,)
         Steps of each trajectory, >= 1; they sum to T.
     discount : float
@@ -258,26 +296,25 @@ def trajectory_statistics(
     Raises
     ------
     ValueError
-        If shapes do not fit, lengths do not sum to T, a ratio is negative, an
-        entry is not finite, or a trajectory has one step under "printed".
+        If lengths do not sum to T, or a trajectory has one step under "printed".
 
     Examples
     --------
-    >>> data = trajectory_statistics(
-    ...     [[1, 0], [0, 1]], [[0, 1], [0, 0]], [0, 1], [1, 1], [2], 0.9, weighting="sum"
-    ... )
+    >>> steps = FeatureSteps([[1, 0], [0, 1]], [[0, 1], [0, 0]], [0, 1], [1, 1])
+    >>> data = trajectory_statistics(steps, [2], 0.9, weighting="sum")
     >>> data.a[0].tolist(), data.b[0].tolist()
     ([[1.0, -0.9], [0.0, 1.0]], [0.0, 1.0])
     """
-    phi, ahead, r, rho, gamma = _steps(features, next_features, rewards, ratios, discount)
-    steps, n = phi.shape
+    check.instance("steps", steps, FeatureSteps)
+    phi, ahead, r, rho = steps.features, steps.next_features, steps.rewards, steps.ratios
+    gamma, (count, n) = check.discount(discount), phi.shape
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype must be float32 or float64, got {np.dtype(dtype)}")
     weight = trajectory_weights(lengths, weighting)
     length = np.asarray(lengths, dtype=np.int64)
-    if (length < 1).any() or length.sum() != steps:
+    if (length < 1).any() or length.sum() != count:
         raise ValueError(
-            f"lengths must be at least 1 and sum to the {steps} steps, "
+            f"lengths must be at least 1 and sum to the {count} steps, "
             f"got minimum {length.min(initial=0)} and sum {length.sum()}"
         )
     m = length.size
@@ -475,13 +512,7 @@ def lstd(statistics: Statistics | BidiagonalStatistics) -> FloatArray:
     return _least_squares(system.a, system.b)
 
 
-def wis_lstd(
-    features: ArrayLike,
-    next_features: ArrayLike,
-    rewards: ArrayLike,
-    ratios: ArrayLike,
-    discount: float,
-) -> FloatArray:
+def wis_lstd(steps: FeatureSteps, discount: float) -> FloatArray:
     r"""WIS-LSTD(0): least-squares temporal differences with weighted importance sampling.
 
     At lambda = 0 each step is one sample, and the weight of its squared error is
@@ -498,11 +529,8 @@ def wis_lstd(
 
     Parameters
     ----------
-    features, next_features : array_like, shape (T, n)
-        phi_t and phi_{t+1}, zero where the step ends the episode; of all
-        trajectories, in any order.
-    rewards, ratios : array_like, shape (T,)
-        r_t and rho_t >= 0.
+    steps : FeatureSteps
+        Of all trajectories, in any order.
     discount : float
         gamma in [0, 1).
 
@@ -510,11 +538,6 @@ def wis_lstd(
     -------
     ndarray, shape (n,)
         theta; the shortest least-squares solution where the matrix is singular.
-
-    Raises
-    ------
-    ValueError
-        If a shape does not fit, a ratio is negative or an entry is not finite.
 
     Notes
     -----
@@ -525,12 +548,13 @@ def wis_lstd(
     --------
     Two visits of one state, of which the target policy would choose only the second:
 
-    >>> wis_lstd([[1], [1]], [[0], [0]], [5, 3], [0, 2], 0.9)
+    >>> wis_lstd(FeatureSteps([[1], [1]], [[0], [0]], [5, 3], [0, 2]), 0.9)
     array([3.])
     """
-    phi, ahead, r, rho, gamma = _steps(features, next_features, rewards, ratios, discount)
-    weighted = rho[:, None] * phi
-    return _least_squares(weighted.T @ (phi - gamma * ahead), weighted.T @ r)
+    check.instance("steps", steps, FeatureSteps)
+    weighted = steps.ratios[:, None] * steps.features
+    difference = steps.features - check.discount(discount) * steps.next_features
+    return _least_squares(weighted.T @ difference, weighted.T @ steps.rewards)
 
 
 def _least_squares(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -538,33 +562,8 @@ def _least_squares(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.lstsq(a, b, rcond=None)[0], dtype=np.float64)
 
 
-def _steps(
-    features: ArrayLike,
-    next_features: ArrayLike,
-    rewards: ArrayLike,
-    ratios: ArrayLike,
-    discount: float,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]:
-    """Checked phi_t, phi_{t+1}, r_t, rho_t of T steps, and gamma."""
-    phi = check.finite_array("features", features, ndim=2)
-    ahead = check.finite_array("next_features", next_features, ndim=2)
-    steps = len(phi)
-    if ahead.shape != phi.shape or phi.size == 0:
-        raise ValueError(
-            f"features and next_features must have one shape (T, n), not empty, "
-            f"got {phi.shape} and {ahead.shape}"
-        )
-    r = check.finite_array("rewards", rewards, ndim=1)
-    rho = check.finite_array("ratios", ratios, ndim=1)
-    for name, values in (("rewards", r), ("ratios", rho)):
-        if values.shape != (steps,):
-            raise ValueError(f"{name} must have one entry per step, {steps}, got {values.size}")
-    if (rho < 0).any():
-        raise ValueError(f"ratios must not be negative, got minimum {rho.min()}")
-    return phi, ahead, r, rho, check.discount(discount)
-
-
-def _known(weighting: str) -> None:
+def known_weighting(weighting: str) -> None:
+    """Raise ValueError unless it is a key of :data:`WEIGHTINGS`."""
     if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {sorted(WEIGHTINGS)}, got {weighting!r}")
 

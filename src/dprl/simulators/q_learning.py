@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.features import FourierBasis
-from dprl.simulators.episodes import Simulator
+from dprl.simulators.roll_outs import Simulator
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +62,46 @@ class QFunction:
         return np.asarray(self.basis(observations) @ self.weights.T, dtype=np.float64)
 
 
+@dataclass(frozen=True)
+class QLearningSettings:
+    """How Q-learning proceeds.
+
+    Parameters
+    ----------
+    discount : float
+        gamma in [0, 1]; 1 is for episodes that end.
+    step_size : float
+        alpha > 0.
+    exploration : float
+        Probability in [0, 1] of an action at random; else the best so far.
+    updates, side_by_side : int
+        Number of updates; episodes that run at once.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter is outside its range.
+    """
+
+    discount: float
+    step_size: float
+    exploration: float
+    updates: int
+    side_by_side: int
+
+    def __post_init__(self) -> None:
+        for name in ("discount", "exploration"):
+            if not 0 <= check.real(name, getattr(self, name)) <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+        check.positive("step_size", self.step_size)
+        check.whole("updates", self.updates)
+        check.whole("side_by_side", self.side_by_side)
+
+
 def q_learning(
     simulator: Simulator,
     basis: FourierBasis,
-    *,
-    discount: float,
-    step_size: float,
-    exploration: float,
-    updates: int,
-    side_by_side: int,
+    settings: QLearningSettings,
     rng: np.random.Generator,
 ) -> QFunction:
     """Learn by acting; each update takes one step in every one of the parallel episodes.
@@ -81,14 +112,8 @@ def q_learning(
         The environment. An episode that ends or is cut off starts anew.
     basis : FourierBasis
         Features of an observation.
-    discount : float
-        gamma in [0, 1]; 1 is for episodes that end.
-    step_size : float
-        alpha > 0.
-    exploration : float
-        Probability in [0, 1] of an action at random; else the best so far.
-    updates, side_by_side : int
-        Number of updates; episodes that run at once.
+    settings : QLearningSettings
+        Step size, exploration and length.
     rng : numpy.random.Generator
         Draws starts and actions.
 
@@ -100,35 +125,29 @@ def q_learning(
 
     Raises
     ------
-    TypeError, ValueError
-        If a parameter is outside its range.
     ArithmeticError
         If the weights grow beyond 1e12: the step is too large.
     """
     check.instance("basis", basis, FourierBasis)
+    check.instance("settings", settings, QLearningSettings)
     check.generator(rng)
-    gamma, alpha = check.real("discount", discount), check.positive("step_size", step_size)
-    epsilon = check.real("exploration", exploration)
-    for name, x in (("discount", gamma), ("exploration", epsilon)):
-        if not 0 <= x <= 1:
-            raise ValueError(f"{name} must lie in [0, 1], got {x}")
-    n, m = check.whole("updates", updates), check.whole("side_by_side", side_by_side)
+    n, m = settings.updates, settings.side_by_side
     weights = np.zeros((simulator.n_actions, basis.n_features))
     mean = np.zeros_like(weights)
-    scale = alpha / m * basis.step_scale
+    scale = settings.step_size / m * basis.step_scale
     states, age = simulator.start(m, rng), np.zeros(m, dtype=np.int64)
     phi = basis(simulator.observe(states))
     rows = np.arange(m)
     for i in range(n):
         values = phi @ weights.T
         actions = values.argmax(axis=1)
-        explore = rng.random(m) < epsilon
+        explore = rng.random(m) < settings.exploration
         actions[explore] = rng.integers(simulator.n_actions, size=int(explore.sum()))
         states, rewards, ended = simulator.step(states, actions)
         age += 1
         after = basis(simulator.observe(states))
         best = np.where(ended, 0.0, (after @ weights.T).max(axis=1))
-        error = rewards + gamma * best - values[rows, actions]
+        error = rewards + settings.discount * best - values[rows, actions]
         np.add.at(weights, actions, error[:, None] * phi * scale)
         if not np.abs(weights).max() < 1e12:
             raise ArithmeticError("Q-learning diverged: take a smaller step_size")

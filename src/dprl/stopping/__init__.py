@@ -4,7 +4,29 @@ Stands beside the rest of the package: it uses :mod:`dprl.privacy` and nothing o
 reinforcement learning.
 """
 
-from dprl.stopping.bounds import (
+from dprl.stopping.laws import largest_loss, pair_delta, printed_law, private_law
+from dprl.stopping.penalties import (
+    fair_signs,
+    finite_class_sums,
+    subset_sums,
+    threshold_penalty,
+    threshold_sums,
+)
+from dprl.stopping.rules import (
+    NEIGHBOURS,
+    READINGS,
+    SequentialRelease,
+    SequentialRuns,
+    choose,
+    exponential_mechanism,
+    printed_sequential_runs,
+    private_sequential_learning,
+    private_sequential_runs,
+    stop_printed,
+    stop_privately,
+    stop_without_privacy,
+)
+from dprl.stopping.sample_sizes import (
     deviation_failure,
     efficiency_factor,
     efficiency_factor_printed,
@@ -21,39 +43,17 @@ from dprl.stopping.bounds import (
     usefulness_factor,
     usefulness_factor_printed,
 )
-from dprl.stopping.laws import largest_loss, pair_delta, printed_law, private_law
-from dprl.stopping.penalties import (
-    fair_signs,
-    finite_class_sums,
-    subset_sums,
-    threshold_penalty,
-    threshold_sums,
-)
-from dprl.stopping.rules import (
-    NEIGHBOURS,
-    READINGS,
-    SequentialRelease,
-    SequentialRuns,
-    choice_probabilities,
-    choose,
-    printed_sequential_runs,
-    private_sequential_learning,
-    private_sequential_runs,
-    stop_printed,
-    stop_privately,
-    stop_without_privacy,
-)
 
 __all__ = [
     "NEIGHBOURS",
     "READINGS",
     "SequentialRelease",
     "SequentialRuns",
-    "choice_probabilities",
     "choose",
     "deviation_failure",
     "efficiency_factor",
     "efficiency_factor_printed",
+    "exponential_mechanism",
     "fair_signs",
     "finite_class_sums",
     "fixed_private_sample_size",

@@ -2,7 +2,7 @@ r"""Sequential learning: stopping rules, printed and private, and what is learnt
 
 S_n = n r_n is the Rademacher sum of the class after n observations
 (:mod:`dprl.stopping.penalties`), N = N(alpha, beta) the first n at which a rule may stop
-(:mod:`dprl.stopping.bounds`). After n observations, n >= N,
+(:mod:`dprl.stopping.sample_sizes`). After n observations, n >= N,
 
 - without privacy: stop if S_n < alpha n;                                              (1)
 - as printed, the counter being n + 1 then: stop if S_n < alpha (n + 1) + delta,       (2)
@@ -36,8 +36,8 @@ from numpy.typing import ArrayLike
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
 from dprl.privacy import Guarantee
-from dprl.stopping.bounds import initial_sample_size
 from dprl.stopping.penalties import _zeros_and_ones, fair_signs, finite_class_sums
+from dprl.stopping.sample_sizes import initial_sample_size
 
 #: The relation under which the guarantee is proved.
 NEIGHBOURS = "replace one observation of the stream"
@@ -211,7 +211,7 @@ def _step_by_step(
 # -- the choice of a function ------------------------------------------------------------------
 
 
-def choice_probabilities(total_losses: ArrayLike, epsilon: float) -> FloatArray:
+def exponential_mechanism(total_losses: ArrayLike, epsilon: float) -> FloatArray:
     """The exponential mechanism (4) for k functions.
 
     Parameters
@@ -227,7 +227,7 @@ def choice_probabilities(total_losses: ArrayLike, epsilon: float) -> FloatArray:
 
     Examples
     --------
-    >>> choice_probabilities([0, 2], 1.0).round(4).tolist()  # e : 1
+    >>> exponential_mechanism([0, 2], 1.0).round(4).tolist()  # e : 1
     [0.7311, 0.2689]
     """
     total, eps = _totals(total_losses), check.positive("epsilon", epsilon)
@@ -243,7 +243,7 @@ def choose(total_losses: ArrayLike, epsilon: float, rng: np.random.Generator) ->
     Parameters
     ----------
     total_losses, epsilon
-        As in :func:`choice_probabilities`.
+        As in :func:`exponential_mechanism`.
     rng : numpy.random.Generator
         k Gumbel numbers for each run: the largest noisy score has the law (4).
 
@@ -334,7 +334,7 @@ def private_sequential_learning(
         stop before the end. k, the functions and n are public.
     alpha : float
         Tolerance, > 0: the released function is (k_1 alpha, 2 beta)-useful if the rule
-        stops, :func:`dprl.stopping.bounds.usefulness_factor`.
+        stops, :func:`dprl.stopping.sample_sizes.usefulness_factor`.
     beta : float
         In (0, 1).
     epsilon_stop, epsilon_choice : float

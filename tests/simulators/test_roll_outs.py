@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from dprl.features import FourierBasis
 from dprl.off_policy.policies import epsilon_greedy, uniform
 from dprl.off_policy.saddle_point import trajectory_statistics
-from dprl.simulators.episodes import draw_actions, roll_out, simulate_statistics
 from dprl.simulators.mountain_car import MountainCar
-from dprl.simulators.q_learning import QFunction, q_learning
+from dprl.simulators.q_learning import QFunction, QLearningSettings, q_learning
+from dprl.simulators.roll_outs import draw_actions, episode_statistics, roll_out, roll_outs
 
 CAR = MountainCar(max_steps=400)
 BASIS = FourierBasis(2, CAR.low, CAR.high)
@@ -76,7 +76,8 @@ def test_episodes_hang_together():
     assert data.returns == pytest.approx(-data.lengths)
     behaviour = swing(data.observations)[np.arange(ends[-1]), data.actions]
     assert data.ratios == pytest.approx(1 / 3 / behaviour)
-    before, after = data.features(BASIS)
+    steps = data.steps(BASIS)
+    before, after = steps.features, steps.next_features
     assert (before == BASIS(data.observations)).all()
     assert (after[data.ended] == 0).all()
     assert (after[~data.ended] == BASIS(data.next_observations[~data.ended])).all()
@@ -90,24 +91,12 @@ def test_ratios_average_to_one():
 
 
 def test_statistics_in_chunks_are_those_of_the_episodes():
-    got = simulate_statistics(
-        CAR,
-        BASIS,
-        swing,
-        7,
-        np.random.default_rng(3),
-        target=any_action,
-        discount=0.99,
-        weighting="mean",
-        at_once=3,
-        dtype=np.float64,
-    )
+    parts = roll_outs(CAR, swing, 7, np.random.default_rng(3), any_action, at_once=3)
+    got = episode_statistics(parts, BASIS, 0.99, weighting="mean", dtype=np.float64)
     rng, first = np.random.default_rng(3), 0
     for size in (3, 3, 1):
         data = roll_out(CAR, swing, size, rng, target=any_action)
-        part = trajectory_statistics(
-            *data.features(BASIS), data.rewards, data.ratios, data.lengths, 0.99, weighting="mean"
-        )
+        part = trajectory_statistics(data.steps(BASIS), data.lengths, 0.99, weighting="mean")
         assert got.a[first : first + size] == pytest.approx(part.a)
         assert got.b[first : first + size] == pytest.approx(part.b)
         assert got.c[first : first + size] == pytest.approx(part.c)
@@ -127,12 +116,14 @@ def test_one_update_of_q_learning_is_the_written_one():
     q = q_learning(
         car,
         basis,
-        discount=0.9,
-        step_size=0.1,
-        exploration=0,
-        updates=1,
-        side_by_side=1,
-        rng=np.random.default_rng(0),
+        QLearningSettings(
+            discount=0.9,
+            step_size=0.1,
+            exploration=0,
+            updates=1,
+            side_by_side=1,
+        ),
+        np.random.default_rng(0),
     )
     wanted = np.zeros((3, 9))  # all values are zero: action 0, error -1
     wanted[0] = -0.1 * basis.step_scale * basis([-0.5, 0.0])
@@ -147,12 +138,14 @@ def test_q_learning_climbs_the_hill_and_repeats_itself():
         return q_learning(
             car,
             basis,
-            discount=1.0,
-            step_size=0.05,
-            exploration=0.05,
-            updates=updates,
-            side_by_side=10,
-            rng=np.random.default_rng(5),
+            QLearningSettings(
+                discount=1.0,
+                step_size=0.05,
+                exploration=0.05,
+                updates=updates,
+                side_by_side=10,
+            ),
+            np.random.default_rng(5),
         )
 
     assert (learn(50).weights == learn(50).weights).all()
@@ -168,13 +161,14 @@ UNIT = FourierBasis(1, [0.0], [1.0])
 
 def learn(**change):
     given = {"discount": 1.0, "step_size": 0.1, "exploration": 0.1, "updates": 2, "side_by_side": 1}
-    return q_learning(**{"simulator": CAR, "basis": BASIS, **given, "rng": RNG, **change})
+    rng = change.pop("rng", RNG)
+    return q_learning(CAR, BASIS, QLearningSettings(**given | change), rng)
 
 
 def simulate(**change):
-    given = {"basis": BASIS, "behaviour": swing, "episodes": 2, "rng": RNG}
-    options = {"discount": 0.9, "weighting": "mean"}
-    return simulate_statistics(CAR, **{**given, **options, **change})
+    given = {"basis": BASIS, "discount": 0.9, "weighting": "mean"}
+    parts = roll_outs(CAR, swing, 2, RNG, at_once=change.pop("at_once", 1))
+    return episode_statistics(parts, **given | change)
 
 
 def constant(*p):

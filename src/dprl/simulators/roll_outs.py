@@ -8,7 +8,7 @@ where it gives positive probability to every action that the target can take;
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +19,12 @@ from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
 from dprl.features import FourierBasis
 from dprl.off_policy.policies import importance_ratios
-from dprl.off_policy.saddle_point import Statistics, Weighting, trajectory_statistics
+from dprl.off_policy.saddle_point import (
+    FeatureSteps,
+    Statistics,
+    Weighting,
+    trajectory_statistics,
+)
 
 Policy = Callable[[FloatArray], FloatArray]
 
@@ -56,7 +61,7 @@ class Simulator(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Episodes:
+class SimulatedEpisodes:
     """Episodes end to end, T steps in all.
 
     Attributes
@@ -82,15 +87,21 @@ class Episodes:
     ended: BoolArray
     lengths: IntArray
 
-    def features(self, basis: FourierBasis) -> tuple[FloatArray, FloatArray]:
-        """Features before and after each step, (T, n) each; zero after an end."""
+    @property
+    def trajectory_ids(self) -> IntArray:
+        """Number of the episode to which each step belongs, shape (T,)."""
+        return np.repeat(np.arange(self.lengths.size), self.lengths)
+
+    def steps(self, basis: FourierBasis) -> FeatureSteps:
+        """The steps in features of the observations; zero after an end."""
+        check.instance("basis", basis, FourierBasis)
         before = basis(self.observations)
         after = np.empty_like(before)
         after[:-1] = before[1:]  # within an episode, the next observation is that of the next step
         last = np.cumsum(self.lengths) - 1
         after[last] = basis(self.next_observations[last])
         after[self.ended] = 0.0
-        return before, after
+        return FeatureSteps(before, after, self.rewards, self.ratios)
 
     @property
     def returns(self) -> FloatArray:
@@ -105,7 +116,7 @@ def roll_out(
     episodes: int,
     rng: np.random.Generator,
     target: Policy | None = None,
-) -> Episodes:
+) -> SimulatedEpisodes:
     """Run m episodes of the behaviour policy, all at once.
 
     Parameters
@@ -157,28 +168,54 @@ def roll_out(
     owner, *columns = (np.concatenate(column) for column in zip(*steps, strict=True))
     order = np.argsort(owner, kind="stable")  # from step after step to episode after episode
     first, second, actions, rewards, ratios, ended = (column[order] for column in columns)
-    return Episodes(first, second, actions, rewards, ratios, ended, np.bincount(owner, minlength=m))
+    return SimulatedEpisodes(
+        first, second, actions, rewards, ratios, ended, np.bincount(owner, minlength=m)
+    )
 
 
-def simulate_statistics(
+def roll_outs(
     simulator: Simulator,
-    basis: FourierBasis,
     behaviour: Policy,
     episodes: int,
     rng: np.random.Generator,
-    *,
     target: Policy | None = None,
-    discount: float,
-    weighting: Weighting,
-    dtype: DTypeLike = np.float32,
+    *,
     at_once: int = 1000,
-) -> Statistics:
-    """A_i, b_i, C_i of m simulated episodes, without keeping their steps.
+) -> Iterator[SimulatedEpisodes]:
+    """The same in parts, so that not all steps are held at one time.
 
     Parameters
     ----------
     simulator, behaviour, episodes, rng, target
         As in :func:`roll_out`.
+    at_once : int
+        Episodes of a part. It decides which random numbers an episode gets, so it is part of
+        what makes a run repeatable.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`roll_out`.
+    """
+    m, size = check.whole("episodes", episodes), check.whole("at_once", at_once)
+    for first in range(0, m, size):
+        yield roll_out(simulator, behaviour, min(size, m - first), rng, target)
+
+
+def episode_statistics(
+    parts: Iterable[SimulatedEpisodes],
+    basis: FourierBasis,
+    discount: float,
+    *,
+    weighting: Weighting,
+    dtype: DTypeLike = np.float32,
+) -> Statistics:
+    """A_i, b_i, C_i of episodes that are simulated part by part.
+
+    Parameters
+    ----------
+    parts : iterable of SimulatedEpisodes
+        For example :func:`roll_outs`.
     basis : FourierBasis
         Features of an observation.
     discount : float
@@ -187,10 +224,8 @@ def simulate_statistics(
         As in :func:`dprl.off_policy.saddle_point.trajectory_statistics`.
     dtype : {float32, float64}
         Of the result, 2 n^2 + n numbers for each episode: with 36 features in
-        single precision 1.05 GB for 100,000 episodes.
-    at_once : int
-        Episodes whose steps are held at one time. It decides which random
-        numbers an episode gets, so it is part of what makes a run repeatable.
+        single precision 1.05 GB for 100,000 episodes, and as much again while the parts are
+        put together.
 
     Raises
     ------
@@ -204,32 +239,19 @@ def simulate_statistics(
     >>> car = MountainCar(max_steps=9)
     >>> def coast(observations):
     ...     return np.tile([0.1, 0.8, 0.1], (len(observations), 1))
-    >>> data = simulate_statistics(
-    ...     car, FourierBasis(1, car.low, car.high), coast, 5, np.random.default_rng(1),
-    ...     discount=0.99, weighting="mean", at_once=2,
-    ... )
+    >>> parts = roll_outs(car, coast, 5, np.random.default_rng(1), at_once=2)
+    >>> data = episode_statistics(parts, FourierBasis(1, car.low, car.high), 0.99, weighting="mean")
     >>> data.a.shape, data.a.dtype.name
     ((5, 4, 4), 'float32')
     """
-    m, size = check.whole("episodes", episodes), check.whole("at_once", at_once)
-    check.instance("basis", basis, FourierBasis)
-    n = basis.n_features
-    a, c = np.empty((m, n, n), dtype), np.empty((m, n, n), dtype)
-    b = np.empty((m, n), dtype)
-    for first in range(0, m, size):
-        rows = slice(first, min(first + size, m))
-        data = roll_out(simulator, behaviour, rows.stop - first, rng, target)
-        part = trajectory_statistics(
-            *data.features(basis),
-            data.rewards,
-            data.ratios,
-            data.lengths,
-            discount,
-            weighting=weighting,
-            dtype=dtype,
-        )
-        a[rows], b[rows], c[rows] = part.a, part.b, part.c
-    return Statistics(a, b, c)
+    return Statistics.concatenate(
+        [
+            trajectory_statistics(
+                part.steps(basis), part.lengths, discount, weighting=weighting, dtype=dtype
+            )
+            for part in parts
+        ]
+    )
 
 
 def draw_actions(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
