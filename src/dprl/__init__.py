@@ -100,6 +100,8 @@ _PARTS = {
     "private_evaluation": (
         "LSW",
         "LSL",
+        "LSW",
+        "LSL",
         "dp_lsw",
         "dp_lsl",
         "lsw_smooth_bound",
