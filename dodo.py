@@ -19,6 +19,7 @@ from doit import get_var
 from doit.exceptions import TaskFailed
 from doit.reporter import ZeroReporter
 
+from companion import files
 from companion.build import freshness, site
 from companion.build.execution import PROFILES
 from companion.files import available_cores
@@ -172,12 +173,12 @@ def scorecard_inputs() -> dict[str, str | None]:
     )
     paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
     names = [path.relative_to(ROOT).as_posix() for path in paths if ".staging" not in path.parts]
-    return {name: freshness.digest(ROOT / name) for name in names}
+    return {name: files.digest(ROOT / name) for name in names}
 
 
 def scorecard_outputs() -> dict[str, str | None]:
     """Digest of the scorecard."""
-    return {"book/nb/scorecard.md": freshness.digest(SCORECARD)}
+    return {"book/nb/scorecard.md": files.digest(SCORECARD)}
 
 
 def scorecard_is_up_to_date() -> bool:

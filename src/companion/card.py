@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from . import records
-from .files import RECORDED, current_run, source_hash
+from .files import RECORDED, current_run
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "matplotlib")
 _SHORT = 10
@@ -86,7 +86,7 @@ def provenance_card(*record_names: str, seed: int | None = None) -> Card:
         ("page", f"notebooks/{run.page}.md" if run.page else "run by hand"),
         ("profile", run.profile),
         *([("seed", ", ".join(map(str, shown)))] if shown else []),
-        ("dprl", f"{version('dprl')}, source {source_hash()[:_SHORT]}"),
+        ("dprl", version("dprl")),
         ("libraries", ", ".join(_libraries())),
     ]
     return Card(tuple(facts), tables)
@@ -119,7 +119,7 @@ def _describe(table: dict[str, Any]) -> str:
         f"sha256 {table['sha256'][:_SHORT]}",
         *([f"seed {table['seed']}"] if table["seed"] is not None else []),
     ]
-    if table["source_sha256"] != source_hash():
+    if table["source_sha256"]:
         parts.append(f"made by dprl {table['dprl']}, source {table['source_sha256'][:_SHORT]}")
     return ", ".join(parts)
 

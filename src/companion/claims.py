@@ -40,17 +40,15 @@ is made from these files.
 
 from __future__ import annotations
 
-import ast
 import functools
 import html
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -67,6 +65,8 @@ VERDICTS = (
     "not reproduced",
     "not checkable",
 )
+#: Arguments of :func:`check` that say what was found; all others are evidence.
+OUTCOMES = ("printed", "under_conditions", "corrected", "reproduced", "with_deviations")
 SOURCES = ("thesis", "balle", "xie", "poster", "lecture")
 
 #: A claim's id: the source, a colon, and lower-case words or numbers joined by ``.`` or ``-``.
@@ -554,147 +554,6 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     ):
         raise ClaimError(f"{path} must hold a list of records with {', '.join(sorted(needed))}")
     return records
-
-
-# -- what a call may say -----------------------------------------------------------------
-
-_OUTCOMES = ("printed", "under_conditions", "corrected", "reproduced", "with_deviations")
-#: Functions that only change the type of what they are given.
-_CASTS = ("bool", "int", "float", "str", "round", "abs", "len", "all", "any")
-
-
-#: Pages on which some verdicts are still typed: to be emptied, never to grow.
-AWAITING: frozenset[str] = frozenset()
-
-
-def code_of(page: str) -> str:
-    """The code of a page's cells, on the lines where it stands in the page.
-
-    >>> code_of("# Title\\n```{code-cell} ipython3\\n:tags: [x]\\nx = 1\\n```\\n").splitlines()
-    ['', '', '', 'x = 1', '']
-    """
-    lines, inside, options = [], False, False
-    for line in page.splitlines():
-        if line.startswith("```{code-cell}"):
-            inside, options, kept = True, False, ""
-        elif inside and line == "```":
-            inside, kept = False, ""
-        elif inside and line == "---":
-            options, kept = not options, ""
-        else:
-            kept = line if inside and not options and not line.startswith((":", "%", "!")) else ""
-        lines.append(kept)
-    return "\n".join(lines) + "\n"
-
-
-def typed_values(source: str) -> list[tuple[int, str]]:
-    """Find values that were typed where a page must compute them.
-
-    A verdict that was typed, or that is read back from a name to which the page only ever
-    assigns constants, cannot fail. The same goes for evidence of which no number was computed;
-    one number that describes the run, such as a size, may stand beside computed ones.
-
-    Parameters
-    ----------
-    source : str
-        All code of a page, see :func:`code_of`.
-
-    Returns
-    -------
-    list of (int, str)
-        The line of each fault, counted from 1, and what is wrong there.
-
-    Raises
-    ------
-    SyntaxError
-        If the code cannot be parsed.
-
-    Examples
-    --------
-    >>> typed_values("claims.check('thesis:1', printed=True, ratio=worst())")
-    [(1, 'thesis:1: printed= was typed, not computed')]
-    >>> typed_values("fine = worst() < 1; claims.check('thesis:1', printed=fine, ratio=worst())")
-    []
-    """
-    tree = ast.parse(source)
-    constants = _constant_names(tree)
-    faults = []
-    for call in ast.walk(tree):
-        if not _is_check(call):
-            continue
-        first = call.args[0] if call.args else None
-        claim_id = str(first.value) if isinstance(first, ast.Constant) else "a claim"
-        evidence = []
-        for keyword in call.keywords:
-            if keyword.arg in _OUTCOMES:
-                if _is_typed(keyword.value, constants):
-                    what = f"{claim_id}: {keyword.arg}= was typed, not computed"
-                    faults.append((keyword.value.lineno, what))
-            elif keyword.arg != "scale":
-                evidence.append(keyword.value)
-        if evidence and all(_is_typed(value, constants) for value in evidence):
-            faults.append((call.lineno, f"{claim_id}: no number of its evidence was computed"))
-    return sorted(faults)
-
-
-def _is_check(node: ast.AST) -> TypeGuard[ast.Call]:
-    if not isinstance(node, ast.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else None
-    return name == "check" and ast.unparse(node.func).split(".")[-2] == "claims"
-
-
-def _constant_names(tree: ast.AST) -> set[str]:
-    """Names that the code binds by plain assignments of constants and in no other way."""
-    plain: dict[str, list[ast.expr]] = {}
-    bound: Counter[str] = Counter()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound[node.id] += 1
-        elif isinstance(node, ast.arg):
-            bound[node.arg] += 1
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            bound[node.name] += 1
-        elif isinstance(node, ast.alias):
-            bound[(node.asname or node.name).split(".")[0]] += 1
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                for name, value in _pairs(target, node.value):
-                    plain.setdefault(name, []).append(value)
-    # Different constants, chosen where the code branches, say what the branches found.
-    candidates = {
-        name
-        for name, values in plain.items()
-        if len(values) == bound[name] and len({ast.dump(value) for value in values}) == 1
-    }
-    while True:  # a name of names, until nothing changes
-        typed = {n for n in candidates if all(_is_typed(v, candidates) for v in plain[n])}
-        if typed == candidates:
-            return candidates
-        candidates = typed
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
-        if not any(isinstance(node, ast.List | ast.Dict | ast.Set) for node in ast.walk(value)):
-            yield target.id, value  # what can be filled later is not a constant
-    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        for left, right in zip(target.elts, value.elts, strict=False):
-            yield from _pairs(left, right)
-
-
-def _is_typed(value: ast.expr, constants: Set[str]) -> bool:
-    """Whether an expression contains nothing but constants, and names of constants."""
-    for node in ast.walk(value):
-        if isinstance(node, ast.Name):
-            if node.id not in constants and node.id not in _CASTS:
-                return False
-        elif isinstance(node, ast.Call):
-            if not isinstance(node.func, ast.Name) or node.func.id not in _CASTS:
-                return False
-        elif isinstance(node, ast.Attribute | ast.comprehension | ast.Lambda):
-            return False
-    return True
 
 
 # -- showing ----------------------------------------------------------------------------

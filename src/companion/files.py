@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import hashlib
 import os
 import secrets
@@ -209,18 +208,3 @@ def _try_lock(file: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-@functools.cache
-def source_hash() -> str:
-    """SHA-256 over the package's Python files, names and contents, in a fixed order.
-
-    Read once per process: what is running is the code as it was imported.
-    """
-    package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py"), key=lambda p: p.relative_to(package).as_posix()):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(package).as_posix()}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()

@@ -1,7 +1,7 @@
 """Records: the table behind each figure, with where it came from.
 
 ``save`` writes a tidy table as CSV and, beside it, a JSON file with its provenance: page,
-profile, parameters, seed, versions, hash of the package's source, seconds and cores.
+profile, parameters, seed, versions, digest of the code that it was made by, seconds and cores.
 ``load`` gives both back and refuses a table that was edited after it was recorded.
 ``compare`` lists where a fresh table differs from a recorded one.
 
@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from .dependencies import OWN_ROOT, Uses, recorded_by_command, recorded_by_page
 from .files import (
     PROFILES,
     RECORDED,
@@ -46,7 +47,6 @@ from .files import (
     current_run,
     find_root,
     sha256,
-    source_hash,
     write_atomic,
 )
 
@@ -146,7 +146,8 @@ def save(
     path = run.stage / "results" / f"{name}.csv"
     _protect_paper(path, run)
     origin: dict[str, object] = {"page": run.page, "profile": run.profile, "parameters": plain}
-    _write(path, tidy, keys, origin, seed, seconds)
+    made_by = recorded_by_page(run.root, run.page) if run.page else None
+    _write(path, tidy, keys, origin, made_by, seed, seconds)
 
 
 def keep(
@@ -172,7 +173,7 @@ def keep(
     profile : str
         ``laptop`` or ``paper``: what is quick belongs into a page.
     command : str
-        What to type to make it again.
+        What to type to make it again: ``python -m MODULE ...`` or ``python FILE ...``.
     libraries : sequence of str
         Distributions whose versions count, beside those that every record names.
     device : str, optional
@@ -188,8 +189,8 @@ def keep(
     Raises
     ------
     RecordError
-        As in :func:`save`; also for another profile, or if a page has recorded a table of
-        this name.
+        As in :func:`save`; also for another profile, if a page has recorded a table of
+        this name, or if the command is no program of the repository.
     """
     _check_name(name)
     if profile not in RECORDED or profile == "quick":
@@ -213,7 +214,11 @@ def keep(
         **{library: version(library) for library in libraries},
         "device": device,
     }
-    _write(path, tidy, keys, origin, seed, seconds)
+    try:
+        made_by = recorded_by_command(OWN_ROOT, command)
+    except ValueError as error:
+        raise RecordError(f"{name}: {error}") from None
+    _write(path, tidy, keys, origin, made_by, seed, seconds)
     return path
 
 
@@ -222,6 +227,7 @@ def _write(
     tidy: pd.DataFrame,
     keys: list[str] | None,
     origin: Mapping[str, object],
+    made_by: Uses | None,
     seed: int | None,
     seconds: float | None,
 ) -> None:
@@ -236,7 +242,7 @@ def _write(
         "columns": {column: _kind(tidy[column]) for column in tidy},
         "keys": keys,
         "dprl": version("dprl"),
-        "source_sha256": source_hash(),
+        "source_sha256": made_by.source_sha256 if made_by else None,
         "python": platform.python_version(),
         **{library: version(library) for library in _LIBRARIES},
         "seconds": None if seconds is None else round(float(seconds), 3),

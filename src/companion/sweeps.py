@@ -22,14 +22,13 @@ Progress goes to the terminal that ``DPRL_TTY`` names, and nowhere else: not int
 
 Long work that is no sweep of independent trials finds here what it needs to be resumed:
 :func:`save_checkpoint` and :func:`load_checkpoint` (:mod:`companion.checkpoints`),
-:func:`locked`, :func:`fingerprint` and :class:`Deadline`.
+:func:`locked`, :func:`fingerprint`, :func:`code_of` and :class:`Deadline`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import inspect
 import json
 import os
@@ -54,7 +53,9 @@ from .checkpoints import Deadline as Deadline
 from .checkpoints import OutOfTime as OutOfTime
 from .checkpoints import fingerprint as fingerprint
 from .checkpoints import read_metadata as read_metadata
-from .files import find_root, replacing, sha256, source_hash, write_atomic
+from .dependencies import code_of as code_of
+from .dependencies import full_name, own_sources, versions_of
+from .files import find_root, replacing, sha256, write_atomic
 from .files import locked as locked
 
 T = TypeVar("T")
@@ -293,12 +294,20 @@ def _end_with(parent: int) -> None:
 
 
 def sweep_key(trial: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], seed: int) -> str:
-    """Key of a sweep: it changes with the trial's code, the package, the tasks and the seed."""
+    """Key of a sweep: it changes with the trial, what the trial uses, the tasks and the seed.
+
+    A function of a notebook cell keeps its name when its code changes, so its code counts; of
+    the repository's modules what it reaches (:mod:`companion.dependencies`).
+    """
+    of_trial = list(_parts(trial, set()))
+    names = {part.removeprefix(_OURS) for part in of_trial if part.startswith(_OURS)}
+    used = own_sources().reached(names=sorted(names))
     parts = {
-        "trial": _fingerprint(trial),
+        "trial": sha256("\0".join(of_trial).encode()),
         "tasks": joblib.hash(list(tasks)),
         "seed": int(seed),
-        "source": source_hash(),
+        "modules": used.modules,
+        "libraries": versions_of(used.libraries),
     }
     return sha256(json.dumps(parts, sort_keys=True).encode())[:32]
 
@@ -316,16 +325,8 @@ def _kept(folder: Path, count: int) -> Iterator[tuple[int, Any]]:
                 yield index, pickle.loads(path.read_bytes())
 
 
-def _fingerprint(function: Callable[..., Any]) -> str:
-    """Hash of a function's code and of what it uses from outside the package.
-
-    A function of a notebook cell keeps its name when its code changes, so a name is not
-    enough; what comes from the package is covered by the hash of its source.
-    """
-    digest = hashlib.sha256()
-    for part in _parts(function, set()):
-        digest.update(part.encode() + b"\0")
-    return digest.hexdigest()
+#: Before the full name of what the repository's modules define.
+_OURS = "ours "
 
 
 def _parts(value: object, seen: set[int]) -> Iterator[str]:
@@ -334,23 +335,20 @@ def _parts(value: object, seen: set[int]) -> Iterator[str]:
         for item in (value.func, *value.args, *sorted(value.keywords.items())):
             yield from _parts(item, seen)
     elif isinstance(value, types.ModuleType):
-        yield f"module {value.__name__}"
-    elif isinstance(value, types.FunctionType):
-        yield f"function {value.__module__}.{value.__qualname__}"
-        if id(value) not in seen and not _in_package(value):
-            seen.add(id(value))
-            yield from _function_parts(value, seen)
+        yield f"{_OURS if value.__name__ in own_sources() else 'module '}{value.__name__}"
     elif isinstance(value, type) or inspect.isroutine(value):
-        yield f"name {value.__module__}.{value.__qualname__}"
+        if str(getattr(value, "__module__", None)) in own_sources():
+            yield _OURS + full_name(value)
+        else:
+            yield f"name {value.__module__}.{value.__qualname__}"
+            if isinstance(value, types.FunctionType) and id(value) not in seen:
+                seen.add(id(value))
+                yield from _function_parts(value, seen)
     elif isinstance(value, tuple | list):
         for item in value:
             yield from _parts(item, seen)
     else:
         yield f"value {joblib.hash(value)}"
-
-
-def _in_package(function: types.FunctionType) -> bool:
-    return (function.__module__ or "").split(".")[0] == __name__.split(".")[0]
 
 
 def _function_parts(function: types.FunctionType, seen: set[int]) -> Iterator[str]:

@@ -11,7 +11,8 @@ import nbformat
 import pytest
 import yaml
 
-from companion import claims
+from companion.build.typed import typed_values
+from companion.page_code import code_of_page
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))
@@ -97,12 +98,7 @@ def test_parameters_cell_declares_profile_and_seed(path):
 
 @notebook
 def test_no_verdict_is_typed(path):
-    page = path.relative_to(ROOT / "notebooks").with_suffix("").as_posix()
-    typed = claims.typed_values(claims.code_of(text_of(path)))
-    if page in claims.AWAITING:
-        assert typed, "nothing is typed any more: take the page out of claims.AWAITING"
-    else:
-        assert not typed
+    assert not typed_values(code_of_page(text_of(path)))
 
 
 @page

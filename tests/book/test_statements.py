@@ -7,6 +7,7 @@ import pytest
 
 from companion import claims
 from companion.build import site
+from companion.page_code import code_of_page
 
 ROOT = Path(__file__).resolve().parents[2]
 LEDGER = claims.load(ROOT / "book" / "claims.yml", ROOT)
@@ -108,7 +109,7 @@ def test_the_ledger_is_in_the_order_of_reading():
 
 def strings_of(path):
     """The texts in a page's code; a claim's id may reach its check through a function or a loop."""
-    tree = ast.parse(claims.code_of(path.read_text(encoding="utf-8")))
+    tree = ast.parse(code_of_page(path.read_text(encoding="utf-8")))
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
 
 

@@ -393,7 +393,7 @@ def test_card_says_nothing_that_differs_between_executions_or_machines(recorded)
     ElementTree.fromstring(html)
 
 
-def test_card_says_when_a_table_was_made_by_other_code(recorded):
+def test_card_says_by_which_code_a_table_was_made(recorded):
     path = recorded / "stage" / "results" / "noise-3.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"source_sha256": "0" * 64}))
     assert "made by dprl 0.1.0, source 0000000000" in str(card.provenance_card("noise-3"))

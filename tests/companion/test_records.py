@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from companion import records
-from companion.files import sha256, source_hash, write_atomic
+from companion.dependencies import recorded_by_page
+from companion.files import sha256, write_atomic
 from companion.records import RecordError
 
 
@@ -106,7 +107,8 @@ def test_provenance_says_where_the_table_comes_from(stage):
     assert provenance["parameters"] == {"epsilon": 0.1, "sizes": [10, 100], "pair": [1, None]}
     assert provenance["seed"] == 7
     assert provenance["sha256"] == sha256((stage / "figure-3-1.csv").read_bytes())
-    assert provenance["source_sha256"] == source_hash()
+    made_by = recorded_by_page(stage.parents[1], "3-policy-evaluation/dp-lsw")
+    assert provenance["source_sha256"] == made_by.source_sha256
     assert provenance["numpy"] == np.__version__
     assert provenance["seconds"] == 1.235
     assert provenance["keys"] == ["algorithm", "runs"]
@@ -412,6 +414,7 @@ def test_a_command_replaces_its_own_table_and_no_page_s(stage, tmp_path, monkeyp
     ("changes", "message"),
     [
         ({"profile": "quick"}, "a command keeps laptop or paper results, got 'quick'"),
+        ({"command": "python -m nowhere"}, "no program of this repository"),
         ({"profile": "GPU"}, "a command keeps laptop or paper results, got 'GPU'"),
         ({"command": " "}, "command must be a non-empty text"),
         ({"seed": -1}, "seed must be a non-negative integer"),

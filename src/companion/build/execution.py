@@ -45,10 +45,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from companion import claims
 from companion.build import freshness
 from companion.build.reads import read_log
-from companion.files import PROFILES, available_cores
+from companion.build.typed import typed_values
+from companion.dependencies import sources_of
+from companion.files import PROFILES, available_cores, digest, source_path
+from companion.page_code import code_of_page
 
 REQUIRED_PARAMETERS = ("profile", "seed")
 
@@ -123,7 +125,7 @@ class Run:
     @property
     def source(self) -> Path:
         """Source of the page."""
-        return freshness.source_path(self.root, self.page)
+        return source_path(self.root, self.page)
 
     @property
     def stage(self) -> Path:
@@ -152,10 +154,14 @@ def execute_page(run: Run) -> None:
     """
     remove_stale_stages(run.root)
     made_from = freshness.inputs(run.root, run.page, run.passed)  # before the page is read
+    sources = sources_of(run.root)
+    freshness.reached(run.root, run.page, (), sources)  # modules as they are now
     run.stage.mkdir(parents=True)
     try:
         notebook = _execute(run)
-        made_from["read"] = read_log(run.stage / "reads.jsonl")
+        log = read_log(run.stage / "reads.jsonl")
+        made_from |= freshness.inputs_found(run.root, run.page, log, sources)
+        sources.keep()
         _publish(run, notebook, made_from)
     finally:
         shutil.rmtree(run.stage, ignore_errors=True)
@@ -264,10 +270,8 @@ def _check_parameters(run: Run, source: Path) -> None:
 
 def _refuse_typed_verdicts(run: Run) -> None:
     """Refuse a page that types what it must compute: such a check cannot fail."""
-    if run.page in claims.AWAITING:
-        return
     try:
-        faults = claims.typed_values(claims.code_of(run.source.read_text(encoding="utf-8")))
+        faults = typed_values(code_of_page(run.source.read_text(encoding="utf-8")))
     except SyntaxError:
         return  # the cell itself will say so, with its place
     if faults:
@@ -495,7 +499,7 @@ def _publish(run: Run, notebook: Any, made_from: freshness.Inputs) -> None:
     moves = {path: target / path.relative_to(run.stage / "results") for path in results}
     if run.results_dir is None:
         moves |= _book_moves(run, notebook)
-    outputs = {destination: freshness.digest(path) for path, destination in moves.items()}
+    outputs = {destination: digest(path) for path, destination in moves.items()}
     for path, destination in moves.items():
         _move_whole(path, destination)
     if run.results_dir is None:
@@ -531,7 +535,7 @@ def _move_whole(source: Path, destination: Path) -> None:
     rendered again.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
-    if freshness.digest(source) == freshness.digest(destination):
+    if digest(source) == digest(destination):
         return
     try:
         source.replace(destination)

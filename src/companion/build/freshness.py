@@ -8,17 +8,17 @@ files. Its inputs are named, so that the difference can be said in words:
 ``page``        the page's source
 ``parameters``  the profile, and a seed or other parameter if one was given
 ``claims``      the entries of ``book/claims.yml`` that name the page
-``package``     every file of ``src``
-``published``   every file of ``data/published``
+``code``        of each module the definitions that the page reaches, and those that
+                execute it (:mod:`companion.dependencies`)
 ``read``        every other file of the repository that the page opened, as it was then
-``lock``        ``requirements.lock``
+``libraries``   the versions of the distributions that this code imports
 ``python``      the minor version of Python
 ==============  =====================================================================
 
-Recorded results (``data/results``) enter by ``read``: a page depends on those it opened
-and on no others, so recording one page's result re-runs its readers and nobody else.
-What a page itself published is its output, not its input, whether it read it or not;
-so a page never makes itself stale.
+Published numbers (``data/published``) and recorded results (``data/results``) enter by
+``read``: a page depends on those it opened and on no others, so recording one page's result
+re-runs its readers and nobody else. What a page itself published is its output, not its
+input, whether it read it or not; so a page never makes itself stale.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from __future__ import annotations
 import functools
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
-from companion.files import digest as digest
-from companion.files import sha256, write_atomic
-from companion.files import source_path as source_path
+from companion.dependencies import Reached, Sources, installed, sources_of, versions_of
+from companion.files import digest, sha256, source_path, write_atomic
 
 Inputs = dict[str, Any]
 Digests = Mapping[str, str | None]
 
 _SHOWN = 3  # file names in one reason; the rest is counted
-_LABELS = {"package": "src", "published": "data/published"}
+#: What executes a page and cleans it.
+_EXECUTION = ("companion.build.execution.execute_page", "companion.build.reads")
 
 
 def digests(folder: Path) -> dict[str, str | None]:
@@ -97,10 +97,8 @@ def stamp_path(root: Path, page: str) -> Path:
     return root / "book" / "nb" / f"{page}.stamp.json"
 
 
-def inputs(
-    root: Path, page: str, parameters: Mapping[str, Any], read: Digests | None = None
-) -> Inputs:
-    """Everything a page is made from, by name.
+def reached(root: Path, page: str, loaded: Iterable[str], sources: Sources) -> Reached:
+    """Definitions and libraries that a page, and what executes it, depend on.
 
     Parameters
     ----------
@@ -108,25 +106,68 @@ def inputs(
         The repository.
     page : str
         Page name, such as ``3-policy-evaluation/dp-lsw``.
+    loaded : iterable of str
+        Modules that its process imported.
+    sources : Sources
+        The repository's modules.
+    """
+    names = [name for name in _EXECUTION if "companion.build.execution" in sources]
+    return sources.reached(sources.page(root, page), names=names, loaded=loaded)
+
+
+def inputs(root: Path, page: str, parameters: Mapping[str, Any]) -> Inputs:
+    """What a page is made from as far as it is known before it runs, by name.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    page : str
+        Page name.
     parameters : mapping
         Parameters passed to the page; a seed only if one was given.
-    read : mapping of str to str or None, optional
-        Other files of the repository that the page opened, with their digests.
 
     Returns
     -------
     dict
-        Component name to a digest, a value, or a mapping from file to digest.
+        Component name to a digest or a value.
     """
     return {
         "page": digest(source_path(root, page)),
         "parameters": dict(parameters),
         "claims": key_of(claims_of(root, page)),
-        "package": digests(root / "src"),
-        "published": digests(root / "data" / "published"),
-        "read": dict(read or {}),
-        "lock": digest(root / "requirements.lock"),
         "python": python_minor(),
+    }
+
+
+def inputs_found(
+    root: Path, page: str, log: Mapping[str, Mapping[str, Any]], sources: Sources
+) -> Inputs:
+    """The other inputs, which only the execution of the page shows, by name.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    page : str
+        Page name.
+    log : mapping
+        ``read`` and ``loaded`` of :func:`companion.build.reads.read_log`.
+    sources : Sources
+        The repository's modules as they were before the page ran: a module that was edited
+        meanwhile then counts as changed.
+
+    Returns
+    -------
+    dict
+        Component name to a mapping from file, module or distribution to digest or version.
+    """
+    found = reached(root, page, log["loaded"], sources)
+    return {
+        "read": dict(log["read"]),
+        "loaded": sorted(log["loaded"]),
+        "code": found.modules,
+        "libraries": versions_of(found.libraries),
     }
 
 
@@ -163,8 +204,7 @@ def make_stamp(root: Path, page: str, made_from: Inputs, outputs: Digests) -> di
     page : str
         Page name.
     made_from : dict
-        :func:`inputs`, taken before the page ran: a file edited meanwhile then counts as
-        changed.
+        :func:`inputs`, taken before the page ran, with :func:`inputs_found`.
     outputs : mapping of str to str or None
         Published file, relative to `root`, to digest. These leave ``read``: what a page
         makes is not what it is made from.
@@ -194,7 +234,9 @@ def read_stamp(root: Path, page: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", stamp) if whole else None
 
 
-def reason(root: Path, page: str, parameters: Mapping[str, Any]) -> str | None:
+def reason(
+    root: Path, page: str, parameters: Mapping[str, Any], sources: Sources | None = None
+) -> str | None:
     """Why a page must run.
 
     Parameters
@@ -205,6 +247,8 @@ def reason(root: Path, page: str, parameters: Mapping[str, Any]) -> str | None:
         Page name.
     parameters : mapping
         Parameters it is to run with.
+    sources : Sources, optional
+        The repository's modules, read once for many pages.
 
     Returns
     -------
@@ -214,9 +258,17 @@ def reason(root: Path, page: str, parameters: Mapping[str, Any]) -> str | None:
     stamp = read_stamp(root, page)
     if stamp is None:
         return "never executed"
-    read = {name: digest(root / name) for name in stamp["inputs"].get("read", {})}
-    now = inputs(root, page, parameters, read)
-    reasons = describe(stamp["inputs"], now)
+    before = stamp["inputs"]
+    now = inputs(root, page, parameters)
+    now["read"] = {name: digest(root / name) for name in before.get("read", {})}
+    now["loaded"] = before.get("loaded", [])
+    now["libraries"] = installed(before.get("libraries", {}))
+    if now["page"] == before.get("page"):  # of another page it is not known what it reaches
+        sources = sources or sources_of(root)
+        now["code"] = reached(root, page, now["loaded"], sources).modules
+    else:
+        now["code"] = before.get("code")
+    reasons = describe(before, now)
     for name, recorded in stamp["outputs"].items():
         found = digest(root / name)
         if found != recorded:
@@ -231,35 +283,25 @@ def describe(before: Inputs, now: Inputs) -> list[str]:
     ['profile quick -> paper']
     """
     found: list[str] = []
-    for name in sorted(now.keys() | before.keys()):
-        old, new = before.get(name), now.get(name)
-        if old == new:
-            continue
+    for name in changed(before, now):
+        old, new = before.get(name) or {}, now.get(name) or {}
+        parts = changed(old, new) if isinstance(old, dict) else []
         if name == "parameters":
-            found += _parameter_changes(old or {}, new or {})
+            found += [f"{n} {old.get(n, 'default')} -> {new.get(n, 'default')}" for n in parts]
         elif name == "python":
             found.append(f"python {old} -> {new}")
-        elif isinstance(new, dict):
-            found += _file_changes(name, old or {}, new)
+        elif name == "libraries":
+            found += [f"{n} {old.get(n)} -> {new.get(n)}" for n in parts]
+        elif name == "read":
+            found += [f"{n} {'missing' if new[n] is None else 'changed'}" for n in parts]
+        elif name == "code":
+            found.append(f"code changed ({_listed(parts)})")
         else:
-            whole = {"page": "the page", "claims": "its claims in book/claims.yml"}
-            found.append(f"{whole.get(name, 'requirements.lock')} changed")
+            found.append(_WHOLE.get(name, f"{name} changed"))
     return found
 
 
-def _parameter_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{name} {old.get(name, 'default')} -> {new.get(name, 'default')}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
-
-
-def _file_changes(component: str, old: Digests, new: Digests) -> list[str]:
-    names = _changed_names(old, new)
-    if component == "read":  # full paths already, and seldom more than one
-        return [f"{name} {'missing' if new.get(name) is None else 'changed'}" for name in names]
-    return [f"{_LABELS[component]} changed ({_listed(names)})"]
+_WHOLE = {"page": "the page changed", "claims": "its claims in book/claims.yml changed"}
 
 
 def record_reason(record: Path, made_from: Digests, outputs: Digests) -> str | None:
@@ -281,10 +323,10 @@ def record_reason(record: Path, made_from: Digests, outputs: Digests) -> str | N
         last = json.loads(record.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return "never made"
-    changed = _changed_names(last["inputs"], made_from)
-    if changed:
-        return f"{_listed(changed)} changed"
-    altered = _changed_names(last["outputs"], outputs)
+    names = changed(last["inputs"], made_from)
+    if names:
+        return f"{_listed(names)} changed"
+    altered = changed(last["outputs"], outputs)
     return f"its output was altered ({_listed(altered)})" if altered else None
 
 
@@ -293,8 +335,13 @@ def write_record(record: Path, made_from: Digests, outputs: Digests) -> None:
     write_atomic(record, json.dumps({"inputs": made_from, "outputs": outputs}))
 
 
-def _changed_names(old: Digests, new: Digests) -> list[str]:
-    return [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Keys whose values differ, or that only one of the two has, sorted.
+
+    >>> changed({"a": 1, "b": 2}, {"b": 3, "c": 4})
+    ['a', 'b', 'c']
+    """
+    return sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
 
 
 def _listed(names: list[str]) -> str:

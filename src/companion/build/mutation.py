@@ -60,7 +60,8 @@ import yaml
 
 from companion import claims, records
 from companion.build import freshness, site
-from companion.files import write_atomic
+from companion.files import digest, source_path, write_atomic
+from companion.page_code import code_of_page
 
 #: The package whose every public function must be seen by a page.
 BOUNDS = "dprl.bounds"
@@ -349,7 +350,7 @@ def words_behind(cells: Sequence[str], cell: int, claim_id: str) -> set[str]:
     behind: set[str] = set()
     for place in range(cell, -1, -1):
         try:
-            statements = ast.parse(claims.code_of(f"```{{code-cell}}\n{cells[place]}\n```\n")).body
+            statements = ast.parse(code_of_page(f"```{{code-cell}}\n{cells[place]}\n```\n")).body
         except SyntaxError:  # a line of IPython's
             continue
         for statement in reversed(statements):
@@ -824,7 +825,7 @@ def _close_figures() -> None:
 def _cells(root: Path, page: str) -> list[str]:
     import jupytext
 
-    book = jupytext.read(freshness.source_path(root, page), fmt="md:myst")
+    book = jupytext.read(source_path(root, page), fmt="md:myst")
     return [cell.source for cell in book.cells if cell.cell_type == "code"]
 
 
@@ -877,7 +878,7 @@ def _modules_used(root: Path) -> dict[str, str | None]:
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if name.startswith(f"{PACKAGE}.") and not name.startswith(PLUMBING) and path:
-            used[os.path.relpath(path, root)] = freshness.digest(Path(path))
+            used[os.path.relpath(path, root)] = digest(Path(path))
     return used
 
 
@@ -995,7 +996,7 @@ def examine(
 def _key(root: Path, page: str) -> str:
     return freshness.key_of(
         [
-            freshness.digest(freshness.source_path(root, page)),
+            digest(source_path(root, page)),
             freshness.claims_of(root, page),
             _VERSION,
         ]
@@ -1014,7 +1015,7 @@ def load_kept(root: Path, page: str) -> dict[str, Any] | None:
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if kept["key"] != _key(root, page):
         return None
-    if any(freshness.digest(root / file) != digest for file, digest in kept["modules"].items()):
+    if any(digest(root / file) != known for file, known in kept["modules"].items()):
         return None
     return kept
 
@@ -1040,9 +1041,7 @@ def callers(root: Path, pages: Sequence[str], functions: Sequence[str]) -> dict[
         For each page the functions whose rows are sought on it.
     """
     words = {
-        page: set(
-            re.findall(r"\w+", claims.code_of(freshness.source_path(root, page).read_text("utf-8")))
-        )
+        page: set(re.findall(r"\w+", code_of_page(source_path(root, page).read_text("utf-8"))))
         for page in pages
     }
     near = {page for page in pages if BOUNDS.rpartition(".")[2] in words[page]}

@@ -1,10 +1,11 @@
-"""Which files of the repository does a page open?
+"""Which files of the repository does a page open, and which of its modules does it import?
 
 Loaded into the page's kernel as an IPython extension, before its first cell. An audit
 hook sees every ``open`` of the process, whatever library asks for it, and notes the file
 with the digest it had at that moment; :mod:`companion.build.freshness` makes it an input of
 the page. A file that was asked for and is missing is noted too: the page must run again
-when it appears. Files opened by worker processes are not seen: load data in the page.
+when it appears. Files opened by worker processes are not seen: load data in the page. The
+modules that a worker uses are found from the page's code, as all others are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from companion.build.freshness import digest
+from companion.files import digest
 
 # Inputs of every page already (src, the ledger, notebooks), or nothing a page is made from.
 _ELSEWHERE = (
@@ -24,14 +25,15 @@ _ELSEWHERE = (
     "notebooks/",
     "book/claims.yml",
     "book/nb/",
-    "data/published/",
     "_build/",
     ".",
 )
 
 
 class ReadLog:
-    """Audit hook that writes one JSON line ``[path, digest]`` per file first opened.
+    """Audit hook that writes one JSON line per file first opened or module first imported.
+
+    The line is ``["read", path, digest]`` or ``["loaded", module, null]``.
 
     Parameters
     ----------
@@ -43,11 +45,14 @@ class ReadLog:
 
     def __init__(self, root: Path, log: Path) -> None:
         self._root = f"{root}{os.sep}"
+        self._packages = {path.name for path in (root / "src").glob("*")}
         self._seen: set[str] = set()
         self._log = log.open("a", encoding="utf-8", buffering=1)
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Note the file if the event opens one of the repository for reading."""
+        """Note a file of the repository that is opened for reading, or a module of it."""
+        if event == "import" and str(arguments[0]).split(".")[0] in self._packages:
+            self._log.write(json.dumps(["loaded", arguments[0], None]) + "\n")
         if event != "open" or not _reads(arguments):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - no pathlib in a hook
@@ -57,7 +62,7 @@ class ReadLog:
         if name in self._seen or name.startswith(_ELSEWHERE):
             return
         self._seen.add(name)  # first, because the digest below opens the file again
-        self._log.write(json.dumps([name, digest(Path(path))]) + "\n")
+        self._log.write(json.dumps(["read", name, digest(Path(path))]) + "\n")
 
 
 def _reads(arguments: Iterable[Any]) -> bool:
@@ -70,12 +75,13 @@ def _reads(arguments: Iterable[Any]) -> bool:
     return not set(mode) & set("wax+")
 
 
-def read_log(path: Path) -> dict[str, str | None]:
-    """Parse what :class:`ReadLog` wrote; empty if nothing was noted."""
-    if not path.exists():
-        return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return dict(sorted(json.loads(line) for line in lines))
+def read_log(path: Path) -> dict[str, dict[str, str | None]]:
+    """What :class:`ReadLog` wrote: under ``read`` files, under ``loaded`` modules."""
+    found: dict[str, dict[str, str | None]] = {"read": {}, "loaded": {}}
+    if path.exists():
+        for kind, name, value in sorted(map(json.loads, path.read_text("utf-8").splitlines())):
+            found[kind][name] = value
+    return found
 
 
 def load_ipython_extension(_shell: object) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 import yaml
 
 from companion.build import freshness
+from companion.dependencies import sources_of
+from companion.files import digest
 
 PAGES = "book/nb/"
 GENERATED = frozenset({"scorecard"})  # below book/nb, but written by the package, not executed
@@ -78,11 +80,11 @@ def pages(root: Path) -> list[str]:
 
 def inputs(root: Path) -> dict[str, str | None]:
     """Digest of everything the site is made from, stamps and hidden files left out."""
-    found = {name: freshness.digest(root / name) for name in _FILES}
+    found = {name: digest(root / name) for name in _FILES}
     for folder in _FOLDERS:
-        for name, digest in freshness.digests(root / folder).items():
+        for name, content in freshness.digests(root / folder).items():
             if not name.endswith(".stamp.json"):
-                found[f"{folder}/{name}"] = digest
+                found[f"{folder}/{name}"] = content
     return {**found, "python": freshness.python_minor()}
 
 
@@ -118,7 +120,9 @@ def build(root: Path, profile: str) -> None:
 
 def _refuse_stale(root: Path, profile: str) -> None:
     """Jupyter Book itself notices neither a failed page nor one that never ran."""
-    reasons = {page: freshness.reason(root, page, {"profile": profile}) for page in pages(root)}
+    sources = sources_of(root)
+    passed = {"profile": profile}
+    reasons = {page: freshness.reason(root, page, passed, sources) for page in pages(root)}
     stale = [f"  {page}: {why}" for page, why in reasons.items() if why]
     if stale:
         raise SiteError(

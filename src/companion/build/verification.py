@@ -20,7 +20,7 @@ of which no piece can be had is listed as not sampled, with the reason:
       skip: "the cheapest row takes twenty minutes"
 
 A table that agreed is noted in ``data/results/verified.json``, with digests of the page's code
-and of the modules it uses (:func:`stale`). So a table that is older than its code is found
+and of what this uses (:func:`stale`). So a table that is older than its code is found
 without computing anything. ``--accept REASON`` notes pages without computing them.
 
 Floating-point results differ in their last digits from processor to processor, so bytes are
@@ -51,9 +51,12 @@ from typing import Any
 
 import yaml
 
-from companion import _code, records
-from companion.build.execution import PageError, Run, execute_page, read_source
-from companion.files import available_cores, source_path, write_atomic
+from companion import records
+from companion.build.execution import PageError, Run, execute_page
+from companion.build.freshness import changed
+from companion.dependencies import Sources, recorded_by_page, sources_of
+from companion.files import available_cores, write_atomic
+from companion.page_code import recording_cells
 
 _SHOWN = 5  # differences printed per table
 
@@ -233,7 +236,7 @@ def shorten(notebook: Any, *, first: Mapping[str, int], tables: Sequence[str]) -
         If no cell in time gives one of the names a value.
     """
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    code = code[: _code.recording_cells([cell.source for cell in code], tables)]
+    code = code[: recording_cells([cell.source for cell in code], tables)]
     waiting = dict(first)
     for cell in code:
         lines = cell.source.splitlines()
@@ -386,7 +389,7 @@ def verify(
         plan = samples.get(page, Sample())
         computed = [name for name in names if not plan.reason(name)]
         fresh = folder / page.replace("/", "__")
-        made_from = digests(root, page, _code.Package(root / "src"))  # before it runs
+        made_from = digests(root, page, sources_of(root))  # before it runs
         problem, start = "", time.perf_counter()
         if computed:
             print(f"{page}: computing {', '.join(computed)} again ...", flush=True)
@@ -452,7 +455,8 @@ def read_notes(root: Path) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict
-        Page to ``code`` and ``modules`` (digests), ``tables`` (SHA-256 of each), ``verified``
+        Page to ``code`` and ``modules`` (digests), ``libraries`` (versions),
+        ``tables`` (SHA-256 of each), ``verified``
         (``all rows``, ``some rows``, or ``accepted: `` with a reason), and ``seconds`` and
         ``workers`` of the last time that all rows were computed (None: never).
     """
@@ -503,8 +507,8 @@ def note(
     write_atomic(_notes(root), text + "\n")
 
 
-def digests(root: Path, page: str, package: _code.Package) -> dict[str, Any]:
-    """Digests of a page's code, of the modules that it uses, and of its recorded tables.
+def digests(root: Path, page: str, sources: Sources) -> dict[str, Any]:
+    """What a page's recorded tables belong to: its code, the modules, libraries and tables.
 
     Parameters
     ----------
@@ -512,22 +516,15 @@ def digests(root: Path, page: str, package: _code.Package) -> dict[str, Any]:
         The repository.
     page : str
         A page with recorded tables.
-    package : Package
+    sources : Sources
         The modules, read once for many pages.
 
     Returns
     -------
     dict
-        ``code``, ``modules`` and ``tables``, see :func:`read_notes`.
+        ``code``, ``modules``, ``libraries`` and ``tables``, see :func:`read_notes`.
     """
-    source = source_path(root, page)
-    cells = [c.source for c in read_source(source, page).cells if c.cell_type == "code"]
-    tree = _code.page_tree(cells)
-    return {
-        "code": _code.digest_of(tree),
-        "modules": {name: package.digest(name) for name in package.used(tree)},
-        "tables": _tables(root)[page],
-    }
+    return {**recorded_by_page(root, page, sources)._asdict(), "tables": _tables(root)[page]}
 
 
 def _tables(root: Path) -> dict[str, dict[str, str]]:
@@ -553,17 +550,17 @@ def stale(root: Path) -> list[str]:
     list of str
         One text per page: its tables, what changed, and the command that settles it.
     """
-    notes, package = read_notes(root), _code.Package(root / "src")
+    notes, sources = read_notes(root), sources_of(root)
     pages = _tables(root)
     found = []
     for page, names in pages.items():
-        before, now = notes.get(page), digests(root, page, package)
+        before, now = notes.get(page), digests(root, page, sources)
         if before is None:
             what = ["it was never verified"]
         else:
             what = ["its code"] if before["code"] != now["code"] else []
-            what += _code.changed(before["modules"], now["modules"])
-            what += _code.changed(before["tables"], now["tables"])
+            for kind in ("modules", "libraries", "tables"):
+                what += changed(before[kind], now[kind])
         if what:
             tables = ", ".join(name.removesuffix(".csv") for name in names)
             found.append(f"{page} ({tables}): {', '.join(what)}; make verify PAGE={page}")
@@ -646,7 +643,7 @@ def _accept(root: Path, wanted: Sequence[str], reason: str) -> int:
     if not reason.strip() or not wanted:
         raise ValueError("to accept pages without computing them, name them and give a reason")
     for page in selected(recorded_pages(root / "data" / "results" / "paper"), wanted):
-        made_from = digests(root, page, _code.Package(root / "src"))
+        made_from = digests(root, page, sources_of(root))
         note(root, page, made_from, f"accepted: {reason.strip()}", None, available_cores())
         print(f"{page}: accepted, not computed")
     return 0

@@ -31,7 +31,7 @@ import pandas as pd
 
 from companion import records
 from companion.checkpoints import Deadline, OutOfTime
-from companion.files import source_hash
+from companion.sweeps import code_of
 from experiments.chapter_5 import leaks, pair_attacks, study
 from experiments.chapter_5.leaks import LeakSettings
 from experiments.chapter_5.pair_attacks import AttackSettings
@@ -218,7 +218,7 @@ def _machine() -> dict[str, object]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         **{library: version(library) for library in ("dprl", *LIBRARIES)},
-        "source_sha256": source_hash(),
+        "code": code_of(study.run, pair_attacks.run, leaks.run),
     }
 
 

@@ -15,8 +15,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from companion import dependencies
 from companion.build import execution, freshness
 
 PAGE = "3-chapter/page"
@@ -88,6 +90,8 @@ def make_repository(tmp_path: Path) -> Path:
     (tmp_path / "data/results/paper/unrelated.csv").write_text("unrelated\n")
     (tmp_path / "requirements.lock").write_text("numpy==2\n")
     (tmp_path / "src/dprl/mdp.py").write_text("x = 1\n")
+    (tmp_path / "src/dprl/__init__.py").touch()
+    (tmp_path / "src/dprl/privacy/__init__.py").touch()
     write(tmp_path, PARAMETERS + WRITES)
     return tmp_path
 
@@ -165,34 +169,39 @@ def test_results_dir_publishes_results_only(root, tmp_path):
 # ------------------------------------------------------------------- the reasons
 
 
-def test_every_kind_of_change_is_named(root):
-    (root / "src/dprl/privacy/gaussian.py").write_text("y = 1\n")
-    assert execute(root).returncode == 0
+def test_every_kind_of_change_is_named(root, monkeypatch):
+    (root / "src/dprl/mdp.py").write_text("def used(): return 1\ndef unused(): return 1\n")
+    (root / "src/dprl/privacy/gaussian.py").write_text("import numpy\nx = numpy.arange(3)\n")
+    (root / "data/published/table.csv").write_text("printed\n")
+    uses = "import sys\nsys.path.insert(0, 'src')\nfrom dprl import mdp\nmdp.used()\n"
+    uses += "from dprl.privacy.gaussian import x\nx\nopen('data/published/table.csv').close()"
+    write(root, PARAMETERS + WRITES + "\n" + cell(uses))
+    assert execute(root).stderr == ""
     assert why(root) is None
 
     changes = {
-        "src/dprl/mdp.py": "src changed (dprl/mdp.py)",
-        "data/published/table.csv": "data/published changed (table.csv)",
-        "data/results/paper/other.csv": "data/results/paper/other.csv changed",
-        "requirements.lock": "requirements.lock changed",
-        f"notebooks/{PAGE}.md": "the page changed",
-        "data/results/quick/x.csv": "output data/results/quick/x.csv altered",
+        "src/dprl/mdp.py": ("used(): return 1", "used(): return 2", "code changed (dprl.mdp)"),
+        "data/published/table.csv": ("p", "P", "data/published/table.csv changed"),
+        "data/results/paper/other.csv": ("o", "O", "data/results/paper/other.csv changed"),
+        f"notebooks/{PAGE}.md": ("A page", "The page", "the page changed"),
+        "data/results/quick/x.csv": ("o", "O", "output data/results/quick/x.csv altered"),
     }
-    for name, expected in changes.items():
+    for name, (old, new, expected) in changes.items():
         path = root / name
-        old = path.read_text() if path.exists() else None
-        path.write_text((old or "") + " ")
+        before = path.read_text()
+        path.write_text(before.replace(old, new, 1))
         assert why(root) == expected
-        if old is None:
-            path.unlink()
-        else:
-            path.write_text(old)
+        path.write_text(before)
         assert why(root) is None
 
-    for name in ("src/dprl/mdp.py", "src/dprl/privacy/gaussian.py"):
-        (root / name).write_text("z = 1\n")
+    monkeypatch.setattr(dependencies, "version", lambda name: "99")
+    assert why(root) == f"numpy {np.__version__} -> 99"
+    monkeypatch.undo()
+
+    (root / "src/dprl/mdp.py").write_text("def used(): return 3\n")
+    (root / "src/dprl/privacy/gaussian.py").write_text("x = 1\n")
     assert why(root, seed=3) == (
-        "src changed (dprl/mdp.py, dprl/privacy/gaussian.py); seed default -> 3"
+        "code changed (dprl.mdp, dprl.privacy.gaussian); seed default -> 3"
     )
     (root / "book/nb" / f"{PAGE}.ipynb").unlink()
     assert why(root).endswith(f"output book/nb/{PAGE}.ipynb missing")
@@ -201,8 +210,9 @@ def test_every_kind_of_change_is_named(root):
 def test_what_a_page_did_not_read_does_not_concern_it(executed):
     (executed / "data/results/paper/unrelated.csv").write_text("changed\n")
     (executed / "data/results/paper/new.csv").write_text("new\n")
-    (executed / "src/dprl/__pycache__").mkdir()
-    (executed / "src/dprl/__pycache__/mdp.pyc").write_text("cache")
+    (executed / "data/published/new.csv").write_text("new\n")
+    (executed / "src/dprl/mdp.py").write_text("x = 2\n")
+    (executed / "requirements.lock").write_text("numpy==3\n")
     assert why(executed) is None
 
 

@@ -178,7 +178,7 @@ def test_table_names_survivors_and_asks_for_their_reasons(
         "mutation",
         frame,
         profile="paper",
-        command="a command",
+        command="python -m companion.build.mutation",
         seed=None,
         parameters={"goal": 0.95},
         keys=["function", "mutation", "page"],

@@ -48,7 +48,7 @@ def test_cells_are_recorded_one_after_the_other(small, tmp_path, capsys):
     about = provenance["parameters"]["cells"]
     assert list(about) == ["tiny", "longer"]
     assert about["longer"]["settings"]["bcq_updates"] == 400
-    assert {"jax", "mujoco", "gymnasium", "device", "cores", "source_sha256"} <= set(about["tiny"])
+    assert {"jax", "mujoco", "gymnasium", "device", "cores", "code"} <= set(about["tiny"])
     assert about["tiny"]["seconds"].keys() >= {"oracles", "inputs", "models", "outputs", "attacks"}
     assert {"jax", "mujoco", "gymnasium", "device"} <= set(provenance)
     assert provenance["seed"] == 5

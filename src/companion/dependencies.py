@@ -1,0 +1,493 @@
+"""What code depends on: the definitions that it reaches, and the libraries that it imports.
+
+A module is read as units (:mod:`companion.units`). A unit is reached if the code that asks
+mentions its name, or if a reached unit does, through whatever imports lie between; to a fixed
+point. A statement that defines nothing counts as soon as its module is imported. Nothing is
+imported to find out, so the answer is the same for a page, a record, a cache and a
+verification, and takes milliseconds.
+
+A better sentence makes nothing out of date, and a changed function only what reaches it. In
+doubt a unit is reached: a module that is used otherwise than by ``module.name`` is reached
+whole, as is one that no import names but the process has loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import platform
+import re
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .files import sha256, source_path, write_atomic
+from .page_code import code_cells, code_of_page, recording_tree
+from .units import SHORT, Unit, digest_of, program_of, units_of
+
+#: To be raised when a module is read in another way, so that no old reading is used.
+_VERSION = 1
+
+
+# -- what is reached ----------------------------------------------------------------------
+
+
+class Module:
+    """A module read as units.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+        See :func:`units_of`.
+    """
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.units = units
+        self.always = [unit for unit in units if unit.always]
+        self.named: dict[str, list[Unit]] = {}
+        for unit in units:
+            for name in unit.names:
+                self.named.setdefault(name, []).append(unit)
+        self.imported = [u.origin for u in units if u.origin and u.digest]
+
+
+class Reached(NamedTuple):
+    """What some code depends on.
+
+    Attributes
+    ----------
+    modules : dict of str to str
+        Module of the repository to the digest of its reached units, sorted.
+    libraries : tuple of str
+        Top-level names of other packages that they import, sorted.
+    """
+
+    modules: dict[str, str]
+    libraries: tuple[str, ...]
+
+
+class Sources:
+    """The modules below a folder, read and never imported.
+
+    Parameters
+    ----------
+    folder : Path
+        What holds the packages, for example ``src``.
+    cache : Path, optional
+        File that keeps what was read, with the digests of the files.
+    """
+
+    def __init__(self, folder: Path, cache: Path | None = None) -> None:
+        self._paths: dict[str, Path] = {}
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            self._paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        self._modules: dict[str, Module] = {}
+        self._cache = cache
+        self._kept = _read_cache(cache)
+        self._fresh: dict[str, Any] = {}
+
+    def __contains__(self, module: str) -> bool:
+        return module in self._paths
+
+    def module(self, name: str) -> Module:
+        """One module, read once."""
+        if name not in self._modules:
+            path = self._paths[name]
+            package = path.name == "__init__.py"
+            units = self._read(name, path, lambda text: units_of(ast.parse(text), name, package))
+            self._modules[name] = Module(units)
+        return self._modules[name]
+
+    def modules_below(self, package: str) -> list[str]:
+        """Modules of a package."""
+        return [name for name in self._paths if name.startswith(f"{package}.")]
+
+    def page(self, root: Path, page: str) -> list[Unit]:
+        """The program of a page, for :meth:`reached`."""
+        path = source_path(root, page)
+        return self._read(
+            f"page {page}", path, lambda text: program_of(ast.parse(code_of_page(text.decode())))
+        )
+
+    def _read(self, name: str, path: Path, read: Callable[[bytes], list[Unit]]) -> list[Unit]:
+        content = path.read_bytes()
+        digest = sha256(content)
+        if self._kept.get(name, [None])[0] == digest:
+            return [_unit(*fields) for fields in self._kept[name][1]]
+        units = read(content)
+        self._fresh[name] = [digest, units]
+        return units
+
+    def keep(self) -> None:
+        """Write what was read for the first time into the cache."""
+        if self._cache is not None and self._fresh:
+            kept = {**_read_cache(self._cache), **self._fresh}
+            text = json.dumps({"reader": _reader(), "modules": kept}, separators=(",", ":"))
+            write_atomic(self._cache, text)
+            self._fresh = {}
+
+    def reached(
+        self,
+        program: Sequence[Unit] = (),
+        *,
+        names: Iterable[str] = (),
+        loaded: Iterable[str] = (),
+        without: Collection[str] = (),
+    ) -> Reached:
+        """What a program, or a definition, depends on.
+
+        Parameters
+        ----------
+        program : sequence of Unit
+            What uses the modules, see :func:`program_of`.
+        names : iterable of str
+            Full names of definitions, or of whole modules.
+        loaded : iterable of str
+            Modules that its process had imported. One that no import names is reached whole.
+        without : collection of str
+            Modules that do not count.
+        """
+        search = _Search(self, without)
+        search.program(program)
+        for name in names:
+            search.full_name(name)
+        search.run()
+        for module in loaded:
+            if module in self and module not in search.touched:
+                search.whole(module)
+        search.run()
+        return search.found()
+
+
+def sources_of(root: Path) -> Sources:
+    """The packages of a repository."""
+    return Sources(root / "src", root / "_build" / "dependencies.json")
+
+
+def _reader() -> list[object]:
+    return [_VERSION, *platform.python_version_tuple()[:2]]
+
+
+def _read_cache(path: Path | None) -> dict[str, Any]:
+    """What an earlier process has read; nothing if it cannot be trusted."""
+    try:
+        kept: dict[str, Any] = json.loads(path.read_bytes()) if path else {"reader": None}
+        found: dict[str, Any] = kept["modules"] if kept["reader"] == _reader() else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return found
+
+
+def _unit(
+    names: list[str], always: bool, digest: str, uses: list[str], origin: list[str] | None
+) -> Unit:
+    source = (origin[0], origin[1]) if origin else None
+    return Unit(tuple(names), always, digest, tuple(uses), source)
+
+
+class _Search:
+    """One search for what is reached."""
+
+    def __init__(self, sources: Sources, without: Collection[str]) -> None:
+        self.sources = sources
+        self.without = without
+        self.touched: set[str] = set()
+        self.libraries: set[str] = set()
+        self.reached: dict[str, dict[str, Unit]] = {}  # module -> digest -> unit
+        self.seen: set[tuple[str, str]] = set()
+        self.waiting: list[tuple[str, str]] = []  # module, name in it with attributes
+
+    def program(self, units: Sequence[Unit]) -> None:
+        """Everything that a page does."""
+        page = Module(units)
+        for source, name in page.imported:
+            self.import_(source, name)
+        for use in dict.fromkeys(use for unit in units for use in unit.uses):
+            name, *attributes = use.split(".")
+            for target in page.named[name]:
+                if target.origin is not None:
+                    self.origin(target.origin, tuple(attributes))
+
+    def full_name(self, name: str) -> None:
+        """A definition by its full name, or a whole module."""
+        parts = name.split(".")
+        for length in range(len(parts), 0, -1):
+            module = ".".join(parts[:length])
+            if module in self.sources:
+                self.enter(module, tuple(parts[length:]))
+                return
+        raise ValueError(f"{name} is in no module of the repository")
+
+    def run(self) -> None:
+        """Follow names to a fixed point."""
+        while self.waiting:
+            module, use = self.waiting.pop()
+            if (module, use) in self.seen:
+                continue
+            self.seen.add((module, use))
+            name, *attributes = use.split(".")
+            for unit in self.sources.module(module).named[name]:
+                self.reach(module, unit)
+                if unit.origin is not None:
+                    self.origin(unit.origin, tuple(attributes))
+
+    def reach(self, module: str, unit: Unit) -> None:
+        """A unit counts, and what it mentions."""
+        if unit.digest:
+            of_module = self.reached.setdefault(module, {})
+            key = f"{unit.names} {unit.digest}"
+            if key in of_module:
+                return
+            of_module[key] = unit
+        self.waiting += [(module, use) for use in unit.uses]
+
+    def origin(self, origin: tuple[str, str], attributes: tuple[str, ...]) -> None:
+        """Where an imported name leads to."""
+        source, name = origin
+        if source in self.sources:
+            self.enter(source, (*([name] if name else []), *attributes))
+        elif source:
+            root = source.split(".")[0]
+            if root not in sys.stdlib_module_names:
+                self.libraries.add(root)
+
+    def enter(self, module: str, attributes: tuple[str, ...]) -> None:
+        """A module is used: a name in it, or the module itself."""
+        if module in self.without:
+            return
+        self.touch(module)
+        name, rest = (attributes[0], attributes[1:]) if attributes else ("*", ())
+        named = self.sources.module(module).named
+        own = named.get(name, [])
+        lazy = "__getattr__" in named and not any(unit.digest for unit in own)
+        if lazy and (own or f"{module}.{name}" not in self.sources):
+            self.waiting.append((module, "__getattr__"))  # it finds the name when it is used
+        if name == "*":
+            self.whole(module)
+        elif any(unit.origin != (module, name) for unit in own):
+            self.waiting.append((module, ".".join(attributes)))
+        elif f"{module}.{name}" in self.sources:
+            self.enter(f"{module}.{name}", rest)
+        elif lazy:
+            for other in self.sources.modules_below(module):
+                if name in self.sources.module(other).named:
+                    self.waiting.append((other, ".".join(attributes)))
+
+    def touch(self, module: str) -> None:
+        """A module is imported, with the packages above it: some statements always count."""
+        if module in self.touched:
+            return
+        self.touched.add(module)
+        if module in self.without:
+            return
+        above = module.rpartition(".")[0]
+        if above in self.sources:
+            self.touch(above)
+        read = self.sources.module(module)
+        for unit in read.always:
+            self.reach(module, unit)
+        for source, name in read.imported:
+            self.import_(source, name)
+
+    def import_(self, source: str, name: str) -> None:
+        """A statement imports a name from a module; both may be modules of the repository."""
+        for imported in (source, f"{source}.{name}"):
+            if imported in self.sources:
+                self.touch(imported)
+        if name == "*" and source in self.sources:
+            self.whole(source)
+
+    def whole(self, module: str) -> None:
+        """A module is used in a way that may reach all that it defines."""
+        self.touch(module)
+        for unit in self.sources.module(module).units:
+            self.reach(module, unit)
+            source, name = unit.origin or ("", "")
+            if unit.digest and f"{source}.{name}" not in self.sources and name:
+                self.origin((source, name), ())
+
+    def found(self) -> Reached:
+        """Digests of what was reached."""
+        modules = {
+            module: sha256("\n".join(sorted(units)).encode())[:SHORT]
+            for module, units in sorted(self.reached.items())
+        }
+        return Reached(modules, tuple(sorted(self.libraries)))
+
+
+# -- libraries ----------------------------------------------------------------------------
+
+
+@functools.cache
+def _distributions(package: str) -> tuple[str, ...]:
+    """Distributions that a top-level package comes from; most have its name."""
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return tuple(sorted(set(_all_distributions().get(package, ()))))
+    return (package,)
+
+
+@functools.cache
+def _all_distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
+def versions_of(libraries: Iterable[str]) -> dict[str, str]:
+    """Distribution to version, of top-level packages; what is not installed has none.
+
+    >>> sorted(versions_of(["numpy", "yaml", "no_such_package"]))
+    ['PyYAML', 'numpy']
+    """
+    return {name: version(name) for library in libraries for name in _distributions(library)}
+
+
+def installed(distributions: Iterable[str]) -> dict[str, str]:
+    """Distribution to the version that is installed now; ``none`` if it is not."""
+    found = {}
+    for name in distributions:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+# -- pages, commands and functions --------------------------------------------------------
+
+#: Of the plumbing, what shows results or keeps them, and computes nothing.
+SHOWING = frozenset(
+    f"companion.{name}"
+    for name in ("card", "claims", "dependencies", "figures", "files", "published", "records")
+)
+
+
+class Uses(NamedTuple):
+    """What a table, or a cache, was computed by.
+
+    Attributes
+    ----------
+    code : str
+        Digest of the page's code that computes; empty for a command.
+    modules : dict of str to str
+        See :class:`Reached`.
+    libraries : dict of str to str
+        Distribution to version.
+    """
+
+    code: str
+    modules: dict[str, str]
+    libraries: dict[str, str]
+
+    @property
+    def source_sha256(self) -> str:
+        """One digest of all code; the libraries are beside it."""
+        return sha256(json.dumps([self.code, self.modules], sort_keys=True).encode())
+
+
+def recorded_by_page(root: Path, page: str, sources: Sources | None = None) -> Uses:
+    """What the tables that a page records are computed by.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    page : str
+        Name of the page. One that has no source uses nothing.
+    sources : Sources, optional
+        The modules, read once for many pages.
+    """
+    path = source_path(root, page)
+    tree = recording_tree(code_cells(path.read_text(encoding="utf-8")) if path.is_file() else [])
+    return _uses(digest_of(tree), sources or sources_of(root), program_of(tree))
+
+
+def recorded_by_command(root: Path, command: str, sources: Sources | None = None) -> Uses:
+    """What a command computes with: ``python -m MODULE ...`` or ``python FILE ...``.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    command : str
+        As it stands in the provenance of the table.
+    sources : Sources, optional
+        The modules, read once for many commands.
+
+    Raises
+    ------
+    ValueError
+        If it is no such command, or its program is not in the repository.
+    """
+    sources = sources or sources_of(root)
+    match = re.match(r"python (?:-m ([\w.]+)|(\S+\.py))(?= |$)", command)
+    if match and match[1]:
+        names = [name for name in (f"{match[1]}.__main__", match[1]) if name in sources]
+        if names:
+            return _uses("", sources, names=names[:1])
+    elif match and (root / match[2]).is_file():
+        tree = ast.parse((root / match[2]).read_bytes())
+        return _uses(digest_of(tree), sources, program_of(tree))
+    raise ValueError(f"no program of this repository: {command!r}")
+
+
+def _uses(
+    code: str, sources: Sources, program: Sequence[Unit] = (), names: Sequence[str] = ()
+) -> Uses:
+    found = sources.reached(program, names=names, without=SHOWING)
+    sources.keep()
+    return Uses(code, found.modules, versions_of(found.libraries))
+
+
+#: The repository of this code.
+OWN_ROOT = Path(__file__).resolve().parents[2]
+
+
+@functools.cache
+def own_sources() -> Sources:
+    """The packages beside this one, as they were when this process first asked."""
+    return sources_of(OWN_ROOT)
+
+
+def full_name(thing: object) -> str:
+    """Name by which the sources know a module, or the function or class that holds a thing.
+
+    >>> full_name(full_name), full_name(Sources.page)
+    ('companion.dependencies.full_name', 'companion.dependencies.Sources')
+    """
+    if isinstance(thing, types.ModuleType):
+        return thing.__name__
+    module = getattr(thing, "__module__", None) or ""
+    if module == "__main__":
+        module = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", module)
+    return f"{module}.{getattr(thing, '__qualname__', '').split('.')[0]}"
+
+
+def code_of(*things: object) -> str:
+    """Digest of what functions, classes or modules of the repository compute, and with what.
+
+    For the names of caches: it changes when a definition that they reach does, or a library
+    that these import, and not when a sentence is put better.
+
+    Parameters
+    ----------
+    things
+        Functions, classes and modules.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+
+    Raises
+    ------
+    ValueError
+        If one is not of this repository.
+    """
+    found = _uses("", own_sources(), names=[full_name(thing) for thing in things])
+    return sha256(json.dumps(found, sort_keys=True).encode())[:SHORT]
