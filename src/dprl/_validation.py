@@ -51,11 +51,19 @@ def open_unit(name: str, value: Any) -> float:
     return x
 
 
-def discount(value: Any) -> float:
-    """A discount factor in [0, 1)."""
-    x = real("discount", value)
+def below_one(name: str, value: Any) -> float:
+    """A number in [0, 1)."""
+    x = real(name, value)
     if not 0 <= x < 1:
-        raise ValueError(f"discount must lie in [0, 1), got {value!r}")
+        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
+    return x
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number in (0, 1]."""
+    x = real(name, value)
+    if not 0 < x <= 1:
+        raise ValueError(f"{name} must lie in (0, 1], got {value!r}")
     return x
 
 
@@ -125,6 +133,49 @@ def finite_array(name: str, values: ArrayLike, ndim: int | None = None) -> Float
     if not np.isfinite(x).all():
         raise ValueError(f"{name} holds NaN or infinite values; all must be finite")
     return x
+
+
+def positive_array(name: str, values: ArrayLike) -> FloatArray:
+    """Finite numbers > 0."""
+    x = finite_array(name, values)
+    if (x <= 0).any():
+        raise ValueError(f"{name} must be positive, got {x.min()}")
+    return x
+
+
+def array_from(name: str, values: ArrayLike, least: float = 0) -> FloatArray:
+    """Finite numbers >= least."""
+    x = finite_array(name, values)
+    if (x < least).any():
+        wanted = f"be at least {least:g}" if least else "not be negative"
+        raise ValueError(f"{name} must {wanted}, got {x.min()}")
+    return x
+
+
+def unit_array(name: str, values: ArrayLike) -> FloatArray:
+    """Numbers in [0, 1]."""
+    x = finite_array(name, values)
+    if (x < 0).any() or (x > 1).any():
+        raise ValueError(f"{name} must lie in [0, 1], got {x.min():g} to {x.max():g}")
+    return x
+
+
+def open_unit_array(name: str, values: ArrayLike) -> FloatArray:
+    """Numbers strictly between 0 and 1."""
+    x = finite_array(name, values)
+    if ((x <= 0) | (x >= 1)).any():
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {values!r}")
+    return x
+
+
+def integer_array(name: str, values: ArrayLike) -> FloatArray:
+    """Integers >= 1, as floats."""
+    raw = unmasked(name, values)
+    if raw.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold integers, got {values!r}")
+    if (raw < 1).any():
+        raise ValueError(f"{name} must be at least 1, got {raw.min()}")
+    return raw.astype(np.float64)
 
 
 def weight_vector(name: str, weights: ArrayLike, n_states: int) -> FloatArray:

@@ -184,8 +184,7 @@ class BanditRuns:
     @property
     def regret(self) -> FloatArray:
         """Pseudo-regret of each run, equation (1), shape (n_runs, n)."""
-        out: FloatArray = self.plays @ self.gaps  # (1)
-        return out
+        return self.plays @ self.gaps  # (1)
 
     @property
     def mean_regret(self) -> FloatArray:
@@ -485,5 +484,4 @@ def _beta_density(s: FloatArray, f: FloatArray, x: FloatArray) -> FloatArray:
     """Density of Beta(s + 1, f + 1) at x in (0, 1), shape (len(s), len(x))."""
     s, f = s[:, None], f[:, None]
     log_density = special.xlogy(s, x) + special.xlog1py(f, -x) - special.betaln(s + 1, f + 1)
-    out: FloatArray = np.exp(log_density)
-    return out
+    return np.exp(log_density)

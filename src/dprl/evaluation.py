@@ -63,8 +63,7 @@ def lsw(
     phi = feature_matrix(features, statistics.n_states)
     w = check.weight_vector("weights", weights, statistics.n_states)
     inverse = weighted_pseudo_inverse(phi, w, allow_rank_deficient=allow_rank_deficient)
-    out: FloatArray = (statistics.mean_returns * np.sqrt(w)) @ inverse.T
-    return out
+    return (statistics.mean_returns * np.sqrt(w)) @ inverse.T
 
 
 def lsl(
@@ -109,8 +108,7 @@ def visit_weights(statistics: VisitStatistics, weights: ArrayLike) -> FloatArray
     """Diagonal of Gamma_X, rho_s |X_s| / m; shape (..., N), rho in [0, 1]."""
     check.instance("statistics", statistics, VisitStatistics)
     rho = regression_weights(weights, statistics.n_states)
-    out: FloatArray = rho * statistics.counts / statistics.n_trajectories
-    return out
+    return rho * statistics.counts / statistics.n_trajectories
 
 
 def regression_weights(weights: ArrayLike, n_states: int) -> FloatArray:
@@ -185,8 +183,7 @@ def weighted_risk(
     check.instance("statistics", statistics, VisitStatistics)
     phi = feature_matrix(features, statistics.n_states)
     w = check.weight_vector("weights", weights, statistics.n_states)
-    out: FloatArray = (statistics.mean_returns - _parameters(theta, phi) @ phi.T) ** 2 @ w
-    return out
+    return (statistics.mean_returns - _parameters(theta, phi) @ phi.T) ** 2 @ w
 
 
 def excess_weighted_risk(
@@ -201,8 +198,7 @@ def excess_weighted_risk(
     phi = feature_matrix(features)
     w = check.weight_vector("weights", weights, phi.shape[0])
     step = (_parameters(theta, phi) - _parameters(minimiser, phi)) @ phi.T
-    out: FloatArray = step**2 @ w
-    return out
+    return step**2 @ w
 
 
 def excess_ridge_risk(
@@ -215,8 +211,7 @@ def excess_ridge_risk(
 ) -> FloatArray:
     """J_X^lambda(theta) - J_X^lambda(minimiser) for the LSL minimiser; shape (...).
 
-    Exactly the quadratic form of theta - minimiser in
-    Phi' Gamma_X Phi + lambda/(2m) I.
+    Exactly the quadratic form of theta - minimiser in Phi' Gamma_X Phi + lambda/(2m) I.
     """
     check.instance("statistics", statistics, VisitStatistics)
     phi = feature_matrix(features, statistics.n_states)

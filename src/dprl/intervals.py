@@ -44,8 +44,7 @@ def clopper_pearson_lower(count: ArrayLike, trials: ArrayLike, level: float) -> 
     """
     k, n, a = _counts(count, trials, level)
     low = betaincinv(np.where(k > 0, k, 1.0), n - k + 1, a)  # asked only where it exists
-    out: FloatArray = np.where(k > 0, low, 0.0)
-    return out
+    return np.where(k > 0, low, 0.0)
 
 
 def clopper_pearson_upper(count: ArrayLike, trials: ArrayLike, level: float) -> FloatArray:
@@ -65,8 +64,7 @@ def clopper_pearson_upper(count: ArrayLike, trials: ArrayLike, level: float) -> 
     """
     k, n, a = _counts(count, trials, level)
     high = betaincinv(k + 1, np.where(k < n, n - k, 1.0), 1 - a)
-    out: FloatArray = np.where(k < n, high, 1.0)
-    return out
+    return np.where(k < n, high, 1.0)
 
 
 def clopper_pearson(

@@ -98,7 +98,7 @@ class MarkovRewardProcess:
         r = check.finite_array("reward", reward, ndim=2).copy()
         if r.shape != (n, n):
             raise ValueError(f"reward must have the shape of transition, {(n, n)}, got {r.shape}")
-        gamma = check.discount(discount)
+        gamma = check.below_one("discount", discount)
         rho = check.probability_vector("start", start, n).copy()
         absorbing = (np.diag(p) == 1) & (np.diag(r) == 0)
         if terminal is None:
@@ -138,8 +138,7 @@ class MarkovRewardProcess:
             raise ValueError(
                 f"values must have {self.n_states} entries in the last axis, got shape {v.shape}"
             )
-        out: FloatArray = self.expected_reward + self.discount * v @ self.transition.T
-        return out
+        return self.expected_reward + self.discount * v @ self.transition.T
 
     def values(self) -> FloatArray:
         """V, the fixed point of (1), by one linear solve; shape (n,), O(n^3)."""
@@ -258,7 +257,7 @@ class MarkovDecisionProcess:
         for name, value in (
             ("transition", check.frozen(p)),
             ("reward", check.frozen(r.copy())),
-            ("discount", check.discount(discount)),
+            ("discount", check.below_one("discount", discount)),
             ("start", check.frozen(check.probability_vector("start", start, n).copy())),
         ):
             object.__setattr__(self, name, value)
@@ -556,7 +555,7 @@ class Chain:
         gamma where the unit comes with the arrival; an absorbing state that
         pays on arrival has value 0.
         """
-        gamma, p = check.discount(self.discount), float(self.stay)
+        gamma, p = check.below_one("discount", self.discount), float(self.stay)
         g = (1 - p) * gamma / (1 - p * gamma)  # (3)
         left = np.maximum(self.n_holding - np.arange(self.n_states), 0)
         if self.rules.reward_on == "occupancy":

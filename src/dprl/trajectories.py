@@ -323,7 +323,7 @@ def discounted_returns(batch: Batch, discount: float) -> FloatArray:
     [0.5, 1.0, 2.0]
     """
     check.instance("batch", batch, Batch)
-    gamma = check.discount(discount)
+    gamma = check.below_one("discount", discount)
     out = np.empty_like(batch.rewards)
     order = np.argsort(-batch.lengths, kind="stable")
     lengths, last = batch.lengths[order], batch.ends[order] - 1

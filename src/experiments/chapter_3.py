@@ -58,11 +58,10 @@ def chain_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> pd.Dat
     Parameters
     ----------
     task : mapping
-        ``start`` ("first" or "uniform"); ``batch_sizes`` (increasing);
-        ``ridges``, a mapping from features name to the values of lambda per batch
-        size (one sequence for each); ``f_max`` (sequence); ``epsilon``,
-        ``delta``; ``runs`` (independent repetitions); optional ``chain``, keyword
-        arguments of :class:`~dprl.mdp.Chain`.
+        ``start`` ("first" or "uniform"); ``batch_sizes`` (increasing); ``ridges``, a mapping from
+        features name to the values of lambda per batch size (one sequence for each); ``f_max``
+        (sequence); ``epsilon``, ``delta``; ``runs`` (independent repetitions); optional ``chain``,
+        keyword arguments of :class:`~dprl.mdp.Chain`.
     seed : numpy.random.SeedSequence
         Everything random comes from it.
 

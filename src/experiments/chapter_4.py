@@ -618,10 +618,9 @@ def constant_errors(chain: Chain, f_max: float = 1.0) -> dict[str, dict[str, flo
     Returns
     -------
     dict
-        For each weighting ("uniform"; for first-state starts also "start"):
-        ``best`` (the best constant: an oracle, it needs the exact values; 0 where only one
-        state counts), ``middle`` (the constant f_max / 2, from the public range alone) and
-        ``zero``.
+        For each weighting ("uniform"; for first-state starts also "start"): ``best`` (the best
+        constant: an oracle, it needs the exact values; 0 where only one state counts), ``middle``
+        (the constant f_max / 2, from the public range alone) and ``zero``.
 
     Examples
     --------

@@ -155,7 +155,7 @@ class BCQSettings:
             check.positive(name, getattr(self, name))
         for name in ("perturbation", "divergence_weight"):
             check.not_negative(name, getattr(self, name))
-        check.discount(self.discount)
+        check.below_one("discount", self.discount)
         if not 0 <= check.real("minimum_weight", self.minimum_weight) <= 1:
             raise ValueError(f"minimum_weight must lie in [0, 1], got {self.minimum_weight!r}")
         if not 0 < check.real("target_rate", self.target_rate) <= 1:

@@ -107,7 +107,7 @@ class DDPGSettings:
             check.positive(name, getattr(self, name))
         if self.tau > 1:
             raise ValueError(f"tau must lie in (0, 1], got {self.tau!r}")
-        check.discount(self.discount)
+        check.below_one("discount", self.discount)
         check.not_negative("exploration_noise", self.exploration_noise)
 
     @classmethod

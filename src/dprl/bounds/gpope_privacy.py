@@ -68,7 +68,11 @@ def lemma_1_printed(lam: ArrayLike, sigma: float, records: int) -> FloatArray:
     >>> float(lemma_1_printed(1, 2.0, 10).round(6))
     0.011361
     """
-    x, noise, m = _lam(lam), check.positive("sigma", sigma), check.whole("records", records)
+    x, noise, m = (
+        check.positive_array("lam", lam),
+        check.positive("sigma", sigma),
+        check.whole("records", records),
+    )
     return np.asarray(x * (x + 1) / (2 * m**2) * _second_term(1 / noise**2))
 
 
@@ -234,7 +238,7 @@ def theorem_4_delta(lam: ArrayLike, log_moments: ArrayLike, steps: int, epsilon:
     >>> theorem_4_delta(lam, lam * lemma_3(lam + 1, 0.01, 1.0), 100, 0.5) < 1e-5
     True
     """
-    x, alpha = _lam(lam), check.finite_array("log_moments", log_moments)
+    x, alpha = check.positive_array("lam", lam), check.finite_array("log_moments", log_moments)
     if x.shape != alpha.shape or x.ndim != 1:
         raise ValueError(f"lam and log_moments must be alike, got {x.shape} and {alpha.shape}")
     number, eps = check.whole("steps", steps), check.positive("epsilon", epsilon)
@@ -258,7 +262,7 @@ def theorem_4_epsilon(lam: ArrayLike, log_moments: ArrayLike, steps: int, delta:
     >>> round(theorem_4_delta(lam, lemma_3(lam + 1, 0.01, 1.0) * lam, 100, eps), 9)
     1e-05
     """
-    x, alpha = _lam(lam), check.finite_array("log_moments", log_moments)
+    x, alpha = check.positive_array("lam", lam), check.finite_array("log_moments", log_moments)
     if x.shape != alpha.shape or x.ndim != 1:
         raise ValueError(f"lam and log_moments must be alike, got {x.shape} and {alpha.shape}")
     number, target = check.whole("steps", steps), check.open_unit("delta", delta)
@@ -485,15 +489,7 @@ def _all_terms(lam: ArrayLike, sigma: float, records: int, sensitivity: float) -
 
 
 def _log_binomial(k: int, j: FloatArray) -> FloatArray:
-    out: FloatArray = special.gammaln(k + 1) - special.gammaln(j + 1) - special.gammaln(k - j + 1)
-    return out
-
-
-def _lam(lam: ArrayLike) -> FloatArray:
-    x = check.finite_array("lam", lam)
-    if (x <= 0).any():
-        raise ValueError("lam must be positive")
-    return x
+    return special.gammaln(k + 1) - special.gammaln(j + 1) - special.gammaln(k - j + 1)
 
 
 def _whole(lam: ArrayLike) -> FloatArray:

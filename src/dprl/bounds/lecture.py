@@ -1,10 +1,9 @@
 r"""Lecture 11, statements 11.7 to 11.13: counting queries and the Laplace mechanism.
 
-A data set has n records, neighbours replace one of them. A counting query is a
-fraction, so its sensitivity is 1/n. Every one of k queries is answered with
-independent noise of Lap(sigma); sigma is the scale, not the standard deviation.
-An answer is (alpha, beta)-accurate if P(error >= alpha) <= beta on every data set,
-the error of k answers being the largest of theirs.
+A data set has n records, neighbours replace one of them. A counting query is a fraction, so its
+sensitivity is 1/n. Every one of k queries is answered with independent noise of Lap(sigma); sigma
+is the scale, not the standard deviation. An answer is (alpha, beta)-accurate if P(error >= alpha)
+<= beta on every data set, the error of k answers being the largest of theirs.
 
 The largest of k independent errors has an exact quantile,
 
@@ -91,7 +90,7 @@ def lemma_11_7(x1: ArrayLike, x2: ArrayLike, scale: ArrayLike) -> FloatArray:
     """
     distance = np.abs(check.finite_array("x1", x1) - check.finite_array("x2", x2))
     with np.errstate(over="ignore"):
-        return np.exp(distance / _positive("scale", scale))
+        return np.exp(distance / check.positive_array("scale", scale))
 
 
 def theorem_11_9(n: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> Promise:
@@ -116,7 +115,11 @@ def theorem_11_9(n: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> Promise:
     >>> float(promise.epsilon), round(float(promise.alpha), 6)
     (0.5, 0.059915)
     """
-    records, sigma, b = _at_least_one("n", n), _positive("scale", scale), _open_unit("beta", beta)
+    records, sigma, b = (
+        check.array_from("n", n, 1),
+        check.positive_array("scale", scale),
+        check.open_unit_array("beta", beta),
+    )
     return Promise(1 / (records * sigma), sigma * np.log(1 / b))
 
 
@@ -140,8 +143,11 @@ def lemma_11_11(k: ArrayLike, epsilon: ArrayLike, beta: ArrayLike) -> Compositio
     >>> float(together.epsilon), float(together.beta)
     (2.5, 0.01)
     """
-    queries = _at_least_one("k", k)
-    return Composition(queries * _positive("epsilon", epsilon), queries * _open_unit("beta", beta))
+    queries = check.array_from("k", k, 1)
+    return Composition(
+        queries * check.positive_array("epsilon", epsilon),
+        queries * check.open_unit_array("beta", beta),
+    )
 
 
 def theorem_11_12(n: ArrayLike, k: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> Promise:
@@ -165,8 +171,8 @@ def theorem_11_12(n: ArrayLike, k: ArrayLike, scale: ArrayLike, beta: ArrayLike)
     >>> float(promise.epsilon), round(float(promise.alpha), 6)
     (0.5, 0.105966)
     """
-    records, queries = _at_least_one("n", n), _at_least_one("k", k)
-    sigma, b = _positive("scale", scale), _open_unit("beta", beta)
+    records, queries = check.array_from("n", n, 1), check.array_from("k", k, 1)
+    sigma, b = check.positive_array("scale", scale), check.open_unit_array("beta", beta)
     return Promise(queries / (records * sigma), sigma * (np.log(queries) - np.log(b)))
 
 
@@ -187,8 +193,8 @@ def largest_error(k: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> FloatArray
     >>> largest_error(k=1000, scale=1.0, beta=0.1).round(4).tolist()
     9.1582
     """
-    queries, b = _at_least_one("k", k), _open_unit("beta", beta)
-    return _positive("scale", scale) * -np.log(-np.expm1(np.log1p(-b) / queries))  # (1)
+    queries, b = check.array_from("k", k, 1), check.open_unit_array("beta", beta)
+    return check.positive_array("scale", scale) * -np.log(-np.expm1(np.log1p(-b) / queries))  # (1)
 
 
 def theorem_11_13_printed(n: ArrayLike) -> FloatArray:
@@ -207,7 +213,7 @@ def theorem_11_13_printed(n: ArrayLike) -> FloatArray:
     >>> theorem_11_13_printed(1_000_000).round(1).tolist()
     72382.4
     """
-    records = _at_least_one("n", n)
+    records = check.array_from("n", n, 1)
     if (records <= 1).any():
         raise ValueError("n must be greater than 1")
     return records / np.log(records)
@@ -219,10 +225,9 @@ def theorem_11_13_corrected(
     """Theorem 11.13 corrected: the number of queries that (3) allows.
 
     If one record can change ``share`` of the k queries, and the Laplace mechanism is
-    epsilon-private and (alpha, beta)-accurate, then k is at most the returned number,
-    the solution of k ln(k/b) = y for y = epsilon alpha n / share, b = ln(1/(1 - beta)):
-    y / W(y/b), W being Lambert's function. With epsilon and share fixed and alpha
-    tending to 0 it is o(n / ln n).
+    epsilon-private and (alpha, beta)-accurate, then k is at most the returned number, the solution
+    of k ln(k/b) = y for y = epsilon alpha n / share, b = ln(1/(1 - beta)): y / W(y/b), W being
+    Lambert's function. With epsilon and share fixed and alpha tending to 0 it is o(n / ln n).
 
     Parameters
     ----------
@@ -242,31 +247,15 @@ def theorem_11_13_corrected(
     >>> theorem_11_13_corrected(1_000_000, 1.0, 0.01, 0.05, share=1.0).round(1).tolist()
     1011.2
     """
-    records, c = _at_least_one("n", n), _positive("share", share)
+    records, c = check.array_from("n", n, 1), check.positive_array("share", share)
     if (c > 1).any():
         raise ValueError("share must be at most 1")
-    y = _positive("epsilon", epsilon) * _positive("alpha", alpha) * records / c
-    b = -np.log1p(-_open_unit("beta", beta))
+    y = (
+        check.positive_array("epsilon", epsilon)
+        * check.positive_array("alpha", alpha)
+        * records
+        / c
+    )
+    b = -np.log1p(-check.open_unit_array("beta", beta))
     lambert: FloatArray = wrightomega(np.log(y) - np.log(b))  # W(x) = omega(ln x)
     return y / lambert
-
-
-def _positive(name: str, values: ArrayLike) -> FloatArray:
-    x = check.finite_array(name, values)
-    if (x <= 0).any():
-        raise ValueError(f"{name} must be positive, got minimum {x.min()}")
-    return x
-
-
-def _at_least_one(name: str, values: ArrayLike) -> FloatArray:
-    x = check.finite_array(name, values)
-    if (x < 1).any():
-        raise ValueError(f"{name} must be at least 1, got minimum {x.min()}")
-    return x
-
-
-def _open_unit(name: str, values: ArrayLike) -> FloatArray:
-    x = check.finite_array(name, values)
-    if ((x <= 0) | (x >= 1)).any():
-        raise ValueError(f"{name} must lie strictly between 0 and 1")
-    return x

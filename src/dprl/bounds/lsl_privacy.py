@@ -284,8 +284,7 @@ def corollary_3_10_printed(
     """
     factor = lsl_step_factor(features, weights, ridge, size=f_max)
     c = lsl_coefficient(features, weights, ridge)
-    out: FloatArray = factor * np.sqrt(lsl_local_bound(counts, weights, n_trajectories, c))
-    return out
+    return factor * np.sqrt(lsl_local_bound(counts, weights, n_trajectories, c))
 
 
 def corollary_3_10_corrected(
@@ -315,8 +314,7 @@ def corollary_3_10_corrected(
     factor = lsl_step_factor(features, weights, ridge, size=size, improved=True)
     c = lsl_coefficient(features, weights, ridge)
     local = lsl_local_bound(counts, weights, n_trajectories, c, step_ratio=step / size)
-    out: FloatArray = factor * np.sqrt(local)
-    return out
+    return factor * np.sqrt(local)
 
 
 def lemma_3_11_printed(
@@ -357,9 +355,7 @@ def lemma_3_11_printed(
     v = check.count_array("counts", counts)
     rho = regression_weights(weights, v.shape[-1])
     m, c = check.whole("n_trajectories", n_trajectories), check.positive("coefficient", coefficient)
-    k = check.finite_array("distance", distance)
-    if (k < 0).any():
-        raise ValueError(f"distance must not be negative, got {k.min()}")
+    k = check.array_from("distance", distance)
     total = (rho * np.maximum(v + k[..., None], m)).sum(axis=-1)
     out: FloatArray = (c * np.sqrt(total) + np.linalg.norm(rho)) ** 2
     return out

@@ -99,9 +99,7 @@ def lemma_3_20(
     phi, rho = _regression(features, weights)
     n = _counts(counts, m, phi.shape[0])
     lam = check.positive("ridge", ridge)
-    s2 = check.finite_array("variance", variance)
-    if (s2 < 0).any():
-        raise ValueError(f"variance must not be negative, got {s2.min()}")
+    s2 = check.array_from("variance", variance)
     trace = lam * phi.shape[1] / (2 * m) + n @ (rho * (phi**2).sum(axis=1)) / m  # (3.54)
     out: FloatArray = trace * s2
     return out
@@ -218,8 +216,7 @@ def expected_excess_risk(
         part = slice(first, first + rows)
         psi, _ = lsl_smooth_bound(n[part], rho, m, coefficient, b)
         risk[part] = lemma_3_20(n[part], c2 * psi, m, phi, rho, lam)
-    out: FloatArray = p @ risk
-    return out
+    return p @ risk
 
 
 # -- bounds on psi ------------------------------------------------------------------------
@@ -247,7 +244,7 @@ def largest_discounted_count(counts: ArrayLike, rate: ArrayLike, n_trajectories:
     """
     m = check.whole("n_trajectories", n_trajectories)
     n = _counts(counts, m)
-    r = _positive("rate", rate)
+    r = check.positive_array("rate", rate)
     n, r = np.broadcast_arrays(n, r)
     best = np.clip(1 / r - n, 0, m - n)[..., None]
     k = integers_around(best, 0, m)
@@ -337,10 +334,9 @@ def lemma_3_21_printed(a: ArrayLike, b: ArrayLike, m: ArrayLike) -> FloatArray:
     a_, b_, m_ = _lemma_3_21_arguments(a, b, m)
     with np.errstate(over="ignore"):
         otherwise = np.exp(2 * a_ * b_ - 1) / (2 * b_)
-    out: FloatArray = np.where(
+    return np.where(
         b_ < a_ / 2, a_, np.where(b_ > m_ / 2, m_ * np.exp(-2 * b_ * (m_ - a_)), otherwise)
     )
-    return out
 
 
 def lemma_3_21_corrected(a: ArrayLike, rate: ArrayLike, m: ArrayLike) -> FloatArray:
@@ -366,8 +362,7 @@ def lemma_3_21_corrected(a: ArrayLike, rate: ArrayLike, m: ArrayLike) -> FloatAr
     """
     a_, r, m_ = _lemma_3_21_arguments(a, rate, m, "rate")
     x = np.clip(1 / r - a_, 0, m_ - a_)
-    out: FloatArray = np.exp(-r * x) * (a_ + x)
-    return out
+    return np.exp(-r * x) * (a_ + x)
 
 
 def equation_3_56_printed(counts: ArrayLike, beta: ArrayLike) -> FloatArray:
@@ -388,7 +383,7 @@ def equation_3_56_printed(counts: ArrayLike, beta: ArrayLike) -> FloatArray:
     [18.394, 20.0]
     """
     n = _counts(counts)
-    b = _positive("beta", beta)
+    b = check.positive_array("beta", beta)
     if (b >= 0.5).any():
         raise ValueError(f"(3.56) assumes beta < 1/2, got {b.max()}")
     out: FloatArray = n + (n == 0) / (2 * math.e * b)
@@ -416,8 +411,7 @@ def equation_3_56_corrected(
     m = _whole("n_trajectories", n_trajectories)
     n = _counts(counts, m)
     tau, kappa = smoothing_excess(rate, m)
-    out: FloatArray = n + kappa * np.exp(-tau * n)  # (2)
-    return out
+    return n + kappa * np.exp(-tau * n)  # (2)
 
 
 def smoothing_excess(rate: ArrayLike, n_trajectories: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -441,7 +435,9 @@ def smoothing_excess(rate: ArrayLike, n_trajectories: ArrayLike) -> tuple[FloatA
     >>> tau.tolist(), kappa.round(2).tolist()
     ([0.01, 0.001], [90.48, 367.88])
     """
-    r, m = np.broadcast_arrays(_positive("rate", rate), _whole("n_trajectories", n_trajectories))
+    r, m = np.broadcast_arrays(
+        check.positive_array("rate", rate), _whole("n_trajectories", n_trajectories)
+    )
     tau = np.maximum(r, 1 / m)  # (1)
     return tau, np.exp(-r / tau) / tau
 
@@ -491,8 +487,7 @@ def nested_visits(visit_probabilities: ArrayLike) -> FloatArray:
         raise ValueError(f"visit_probabilities must have one entry per state, got shape {p.shape}")
     if (p < 0).any() or (p > 1).any():
         raise ValueError("visit_probabilities must lie in [0, 1]")
-    out: FloatArray = np.minimum(p[..., :, None], p[..., None, :])
-    return out
+    return np.minimum(p[..., :, None], p[..., None, :])
 
 
 def lemma_3_22(joint: ArrayLike, n_trajectories: ArrayLike) -> VisitMoments:
@@ -546,8 +541,7 @@ def lemma_3_22(joint: ArrayLike, n_trajectories: ArrayLike) -> VisitMoments:
 
 def _power(x: FloatArray, exponent: FloatArray) -> FloatArray:
     """(1 + x)^exponent for x >= -1: a small x is not rounded away in 1 + x."""
-    out: FloatArray = np.exp(special.xlog1py(exponent, x))
-    return out
+    return np.exp(special.xlog1py(exponent, x))
 
 
 def discounted_moments(
@@ -581,7 +575,7 @@ def discounted_moments(
     True
     """
     both = _joint(joint)
-    r = _positive("rate", rate)[..., None]
+    r = check.positive_array("rate", rate)[..., None]
     m = _whole("n_trajectories", n_trajectories)[..., None]
     p, first, _ = _marginals(both)
     less = np.expm1(-r) * p  # q - 1
@@ -769,14 +763,13 @@ def corollary_3_24(
     >>> float(corollary_3_24(4, 2.0))
     0.875
     """
-    m, lam = _whole("n_trajectories", n_trajectories), _positive("ridge", ridge)
+    m, lam = _whole("n_trajectories", n_trajectories), check.positive_array("ridge", ridge)
     if len(constants) != 3:
         raise ValueError(f"constants must be K_1, K_2, K_3, got {len(constants)}")
     k1, k2, k3 = (check.finite_array("constants", k) for k in constants)
     if min(k.min() for k in (k1, k2, k3)) < 0:
         raise ValueError("constants must not be negative")
-    out: FloatArray = k1 / (lam * m) + k2 / lam**2 + k3 * m / lam**3  # (3.57)
-    return out
+    return k1 / (lam * m) + k2 / lam**2 + k3 * m / lam**3  # (3.57)
 
 
 def corollary_3_24_constants(
@@ -877,9 +870,9 @@ def _theorem_arguments(
         raise ValueError(f"joint must have {rho.size} rows, one per state, got shape {both.shape}")
     m, lam, b, c = np.broadcast_arrays(
         _whole("n_trajectories", n_trajectories),
-        _positive("ridge", ridge),
-        _positive("beta", beta),
-        _positive("noise_constant", noise_constant),
+        check.positive_array("ridge", ridge),
+        check.positive_array("beta", beta),
+        check.positive_array("noise_constant", noise_constant),
     )
     g = operator_norm(phi) ** 2 * float(rho.max()) ** 2
     return _Setting(both, m, rho, (phi**2).sum(axis=1), phi.shape[1], g, lam, b, c)
@@ -919,8 +912,7 @@ def _psi_bound(
     v = check.count_array("counts", counts)
     rho = regression_weights(weights, v.shape[-1])
     sums = largest_discounted_count(v, rate, n_trajectories) @ rho
-    out: FloatArray = 2 * float(rho @ rho) + 2 * c**2 * sums
-    return out
+    return 2 * float(rho @ rho) + 2 * c**2 * sums
 
 
 def _regression(features: ArrayLike, weights: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -947,7 +939,7 @@ def _lemma_3_21_arguments(
     a: ArrayLike, rate: ArrayLike, m: ArrayLike, name: str = "b"
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     a_ = check.finite_array("a", a)
-    r, m_ = _positive(name, rate), _positive("m", m)
+    r, m_ = check.positive_array(name, rate), check.positive_array("m", m)
     if (a_ < 0).any() or (a_ > m_).any():
         raise ValueError("a must lie in [0, m]")
     a_, r, m_ = np.broadcast_arrays(a_, r, m_)
@@ -973,13 +965,6 @@ def _marginals(both: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """p of shape (..., N), and as rows (s) and columns (s') of a matrix."""
     p = np.diagonal(both, axis1=-2, axis2=-1)
     return p, p[..., :, None], p[..., None, :]
-
-
-def _positive(name: str, value: ArrayLike) -> FloatArray:
-    x = check.finite_array(name, value)
-    if (x <= 0).any():
-        raise ValueError(f"{name} must be positive, got {x.min()}")
-    return x
 
 
 def _whole(name: str, value: ArrayLike) -> FloatArray:

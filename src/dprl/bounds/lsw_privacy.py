@@ -166,8 +166,7 @@ def corollary_3_5_printed(counts: ArrayLike, weights: ArrayLike, *, f_max: float
     >>> float(corollary_3_5_printed([4, 0], [16.0, 8.0], f_max=1.0))
     3.0
     """
-    out: FloatArray = check.positive("f_max", f_max) * np.sqrt(lsw_local_bound(counts, weights))
-    return out
+    return check.positive("f_max", f_max) * np.sqrt(lsw_local_bound(counts, weights))
 
 
 def corollary_3_5_corrected(
@@ -184,8 +183,7 @@ def corollary_3_5_corrected(
     """
     low, high = public_range(f_max, f_min)
     step, _ = return_spread(low, high)
-    out: FloatArray = step * np.sqrt(lsw_local_bound(counts, weights))
-    return out
+    return step * np.sqrt(lsw_local_bound(counts, weights))
 
 
 def equation_3_35_printed(

@@ -86,11 +86,8 @@ def lemma_3_13(features: ArrayLike, weights: ArrayLike, mean_variance: ArrayLike
     """
     phi = feature_matrix(features)
     w = check.weight_vector("weights", weights, phi.shape[0])
-    variance = check.finite_array("mean_variance", mean_variance)
-    if (variance < 0).any():
-        raise ValueError(f"mean_variance must not be negative, got {variance.min()}")
-    out: FloatArray = np.asarray((phi**2).sum(axis=1) @ w * variance, dtype=np.float64)
-    return out
+    variance = check.array_from("mean_variance", mean_variance)
+    return np.asarray((phi**2).sum(axis=1) @ w * variance, dtype=np.float64)
 
 
 def equation_3_45_printed(
@@ -102,9 +99,8 @@ def equation_3_45_printed(
 ) -> FloatArray:
     """Equation (3.45) as printed: eta'A eta - F'Gamma Phi eta - eta'A theta.
 
-    A = Phi' Gamma Phi. Not the excess risk: the two linear terms must cancel,
-    and here they add up to -2 F' Gamma Phi eta. Their mean over eta is zero, so
-    Lemma 3.13 survives.
+    A = Phi' Gamma Phi. Not the excess risk: the two linear terms must cancel, and here they add up
+    to -2 F' Gamma Phi eta. Their mean over eta is zero, so Lemma 3.13 survives.
 
     Parameters
     ----------
@@ -135,8 +131,7 @@ def equation_3_45_printed(
         raise ValueError(f"mean_returns must have {w.size} entries, got {returns.size}")
     moved = eta @ phi.T
     linear = moved @ (w * returns) + moved @ (w * (phi @ theta))  # (3.45), after the square
-    out: FloatArray = moved**2 @ w - linear
-    return out
+    return moved**2 @ w - linear
 
 
 def equation_3_45_corrected(
@@ -194,10 +189,7 @@ def lemma_3_14_printed(b: ArrayLike, a: ArrayLike) -> FloatArray:
     """
     decay, end = _decay_and_end(b, a)
     stationary = math.e**2 / 4 * decay**2 * np.exp(-end * decay)
-    out: FloatArray = np.select(
-        [decay < 2 / end, decay > 2], [end**-2.0, np.exp(1 - end * decay)], stationary
-    )
-    return out
+    return np.select([decay < 2 / end, decay > 2], [end**-2.0, np.exp(1 - end * decay)], stationary)
 
 
 def lemma_3_14_minimum(b: ArrayLike, a: ArrayLike) -> FloatArray:
@@ -215,16 +207,14 @@ def lemma_3_14_minimum(b: ArrayLike, a: ArrayLike) -> FloatArray:
     """
     decay, end = _decay_and_end(b, a)
     x = np.clip(end - 2 / decay, 0, end - 1)
-    out: FloatArray = np.asarray(np.exp(-decay * x) / (end - x) ** 2, dtype=np.float64)
-    return out
+    return np.asarray(np.exp(-decay * x) / (end - x) ** 2, dtype=np.float64)
 
 
 def lemma_3_14_corrected(b: ArrayLike, a: ArrayLike) -> FloatArray:
     """Lemma 3.14 corrected: the maximum is max(a^{-2}, e^{-b (a - 1)}).
 
-    A log-convex function attains its maximum over an interval at an end point.
-    If a is an integer, both end points are, so this is the maximum over the
-    integers x too.
+    A log-convex function attains its maximum over an interval at an end point. If a is an integer,
+    both end points are, so this is the maximum over the integers x too.
 
     Parameters as :func:`lemma_3_14_printed`.
 
@@ -234,8 +224,7 @@ def lemma_3_14_corrected(b: ArrayLike, a: ArrayLike) -> FloatArray:
     0.0001
     """
     decay, end = _decay_and_end(b, a)
-    out: FloatArray = np.maximum(end**-2.0, np.exp(-decay * (end - 1)))
-    return out
+    return np.maximum(end**-2.0, np.exp(-decay * (end - 1)))
 
 
 def equation_3_47(counts: ArrayLike, weights: ArrayLike, beta: float) -> FloatArray:
@@ -265,8 +254,7 @@ def equation_3_47(counts: ArrayLike, weights: ArrayLike, beta: float) -> FloatAr
     """
     v = check.count_array("counts", counts)
     w = check.weight_vector("weights", weights, v.shape[-1])
-    out: FloatArray = equation_3_50_corrected(v, check.positive("beta", beta)) @ w
-    return out
+    return equation_3_50_corrected(v, check.positive("beta", beta)) @ w
 
 
 def equation_3_50_printed(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
@@ -288,8 +276,7 @@ def equation_3_50_printed(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
     [1.0, 0.25]
     """
     n, b = _visits(visits), _betas(beta, LARGEST_BETA, "Lemma 3.16")
-    out: FloatArray = np.where(n == 0, 1.0, lemma_3_14_printed(b, np.maximum(n, 1.0)))
-    return out
+    return np.where(n == 0, 1.0, lemma_3_14_printed(b, np.maximum(n, 1.0)))
 
 
 def equation_3_50_corrected(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
@@ -308,8 +295,7 @@ def equation_3_50_corrected(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
     [1.0, 0.99]
     """
     n, b = _visits(visits), _betas(beta)
-    out: FloatArray = np.where(n == 0, 1.0, lemma_3_14_corrected(b, np.maximum(n, 1.0)))
-    return out
+    return np.where(n == 0, 1.0, lemma_3_14_corrected(b, np.maximum(n, 1.0)))
 
 
 def quadratic_regime_onset(beta: ArrayLike, smallest_p: ArrayLike = 1.0) -> FloatArray:
@@ -351,8 +337,7 @@ def quadratic_regime_onset(beta: ArrayLike, smallest_p: ArrayLike = 1.0) -> Floa
     for _ in range(3):  # Newton's method removes what rounding has left
         slope = np.where(gap > 0, 2 / onset - b, 1.0)
         onset = np.where(gap > 0, onset - (2 * np.log(onset) - b * (onset - 1)) / slope, 1.0)
-    out: FloatArray = np.asarray(onset / _successes(smallest_p), dtype=np.float64)
-    return out
+    return np.asarray(onset / _successes(smallest_p), dtype=np.float64)
 
 
 # -- Lemma 3.15 -------------------------------------------------------------------------
@@ -378,8 +363,7 @@ def lemma_3_15_mean(m: ArrayLike, p: ArrayLike) -> FloatArray:
     trials, success = _trials(m), _successes(p)
     with np.errstate(divide="ignore"):  # p = 1: ln 0 = -inf, and the power is 0
         some = -np.expm1((trials + 1) * np.log1p(-success))
-    out: FloatArray = np.asarray(some / (success * (trials + 1)), dtype=np.float64)
-    return out
+    return np.asarray(some / (success * (trials + 1)), dtype=np.float64)
 
 
 def lemma_3_15_inverse_square(m: ArrayLike, p: ArrayLike) -> FloatArray:
@@ -401,8 +385,7 @@ def lemma_3_15_inverse_square(m: ArrayLike, p: ArrayLike) -> FloatArray:
     1.0
     """
     trials, success = _trials(m), _successes(p)
-    out: FloatArray = np.asarray(6 * _shifted_two(trials, success), dtype=np.float64)
-    return out
+    return np.asarray(6 * _shifted_two(trials, success), dtype=np.float64)
 
 
 def lemma_3_15_inverse_square_sharper(m: ArrayLike, p: ArrayLike) -> FloatArray:
@@ -411,9 +394,8 @@ def lemma_3_15_inverse_square_sharper(m: ArrayLike, p: ArrayLike) -> FloatArray:
     E[B^{-2}; B >= 1] <= P[B_{m+2} >= 3] / (p^2 (m+1)(m+2))
                          + 20 P[B_{m+3} >= 4] / (p^3 (m+1)(m+2)(m+3)),
 
-    from 1/k^2 <= 1/((k+1)(k+2)) + 20/((k+1)(k+2)(k+3)) for k >= 1. Never above
-    the printed bound, and (pm)^2 times it tends to 1 as pm grows, which is the
-    true limit.
+    from 1/k^2 <= 1/((k+1)(k+2)) + 20/((k+1)(k+2)(k+3)) for k >= 1. Never above the printed bound,
+    and (pm)^2 times it tends to 1 as pm grows, which is the true limit.
 
     Parameters as :func:`lemma_3_15_mean`.
 
@@ -426,8 +408,7 @@ def lemma_3_15_inverse_square_sharper(m: ArrayLike, p: ArrayLike) -> FloatArray:
     third = betainc(4.0, trials, success) / (
         success**3 * (trials + 1) * (trials + 2) * (trials + 3)
     )  # P[B_{m+3} >= 4] = I_p(4, m)
-    out: FloatArray = np.asarray(_shifted_two(trials, success) + 20 * third, dtype=np.float64)
-    return out
+    return np.asarray(_shifted_two(trials, success) + 20 * third, dtype=np.float64)
 
 
 def expected_inverse_square(m: ArrayLike, p: ArrayLike) -> FloatArray:
@@ -483,18 +464,16 @@ def expected_smooth_term(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
     with np.errstate(divide="ignore"):
         never = np.exp(trials * np.log1p(-success))
     visited = np.where(success > 0, success, 1.0)
-    out: FloatArray = np.asarray(
+    return np.asarray(
         np.where(success > 0, never + _positive_part(trials, visited, b), 1.0), dtype=np.float64
     )
-    return out
 
 
 def lemma_3_16_printed(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatArray:
     """Lemma 3.16 as printed (equation 3.49), a claimed upper bound of E[h(B)].
 
-    6/(p^2 (m+1)(m+2)) + (e^2 beta^2/4)(1 - (1 - e^{-beta}) p)^m for p > 0, and 1
-    for p = 0. It rests on the printed Lemma 3.14 and fails: e^beta is needed
-    where e^2 beta^2/4 stands.
+    6/(p^2 (m+1)(m+2)) + (e^2 beta^2/4)(1 - (1 - e^{-beta}) p)^m for p > 0, and 1 for p = 0. It
+    rests on the printed Lemma 3.14 and fails: e^beta is needed where e^2 beta^2/4 stands.
 
     Parameters
     ----------
@@ -519,10 +498,9 @@ def lemma_3_16_printed(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatArra
 def lemma_3_16_corrected(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatArray:
     """Lemma 3.16 corrected: an upper bound of E[h(B)].
 
-    6/(p^2 (m+1)(m+2)) + e^beta (1 - (1 - e^{-beta}) p)^m for p > 0, and 1 for
-    p = 0. It needs no beta <= 2. No factor below e^beta (1 - 6 e beta^2) can
-    replace e^beta: for p = 1 the left side is at least e^beta e^{-beta m}, and
-    6/((m+1)(m+2)) < 6 beta^2 at m = ceil(1/beta).
+    6/(p^2 (m+1)(m+2)) + e^beta (1 - (1 - e^{-beta}) p)^m for p > 0, and 1 for p = 0. It needs no
+    beta <= 2. No factor below e^beta (1 - 6 e beta^2) can replace e^beta: for p = 1 the left side
+    is at least e^beta e^{-beta m}, and 6/((m+1)(m+2)) < 6 beta^2 at m = ceil(1/beta).
 
     Parameters as :func:`lemma_3_16_printed`, with any beta > 0.
 
@@ -553,10 +531,7 @@ def lemma_3_16_sharper(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatArra
     inverse = lemma_3_15_inverse_square_sharper(trials, visited)
     with np.errstate(over="ignore"):  # beyond the range of floats the bound is infinite
         exponential = np.exp(b + trials * _log_moment(visited, b))
-    out: FloatArray = np.asarray(
-        np.where(success > 0, inverse + exponential, 1.0), dtype=np.float64
-    )
-    return out
+    return np.asarray(np.where(success > 0, inverse + exponential, 1.0), dtype=np.float64)
 
 
 # -- Theorem 3.17 and its corollaries ---------------------------------------------------
@@ -573,9 +548,8 @@ def theorem_3_17_constant(
 ) -> float:
     """C of Theorem 3.17, equation (2): alpha F_max ||A^+|| ||A||_F, A = Gamma^{1/2} Phi.
 
-    It does not depend on m. Since ||A||_F ||A^+|| >= sqrt(rank A), C is at
-    least alpha F_max sqrt(d) for features of full rank, with equality if all
-    singular values of A are equal.
+    It does not depend on m. Since ||A||_F ||A^+|| >= sqrt(rank A), C is at least alpha F_max
+    sqrt(d) for features of full rank, with equality if all singular values of A are equal.
 
     Parameters
     ----------
@@ -731,8 +705,7 @@ def corollary_3_19(p: ArrayLike, weights: ArrayLike, *, constant: float, beta: f
     Raises
     ------
     ValueError
-        If a state with positive weight is never visited: the excess risk then
-        does not vanish.
+        If a state with positive weight is never visited: the excess risk then does not vanish.
 
     Examples
     --------
@@ -793,10 +766,7 @@ def excess_risk_equal_counts(
     w = check.finite_array("weights", weights, ndim=1)
     w = check.weight_vector("weights", w, w.size)
     c, b = check.positive("constant", constant), check.positive("beta", beta)
-    out: FloatArray = np.asarray(
-        c**2 * w.sum() * equation_3_50_corrected(visits, b), dtype=np.float64
-    )
-    return out
+    return np.asarray(c**2 * w.sum() * equation_3_50_corrected(visits, b), dtype=np.float64)
 
 
 def excess_risk_given_counts(
@@ -824,8 +794,7 @@ def excess_risk_given_counts(
     0.09
     """
     psi, _ = lsw_smooth_bound(counts, weights, beta)
-    out: FloatArray = np.asarray(check.positive("constant", constant) ** 2 * psi, dtype=np.float64)
-    return out
+    return np.asarray(check.positive("constant", constant) ** 2 * psi, dtype=np.float64)
 
 
 # -- shared -----------------------------------------------------------------------------
@@ -838,10 +807,7 @@ def _two_terms(m: ArrayLike, p: ArrayLike, beta: FloatArray, log_factor: FloatAr
     inverse = 6 / (visited**2 * (trials + 1) * (trials + 2))
     with np.errstate(over="ignore"):  # beyond the range of floats the bound is infinite
         exponential = np.exp(log_factor + trials * _log_moment(visited, beta))
-    out: FloatArray = np.asarray(
-        np.where(success > 0, inverse + exponential, 1.0), dtype=np.float64
-    )
-    return out
+    return np.asarray(np.where(success > 0, inverse + exponential, 1.0), dtype=np.float64)
 
 
 def _simple_printed(m: FloatArray, p: FloatArray, beta: float) -> FloatArray:
@@ -857,8 +823,7 @@ def _simple_corrected(m: FloatArray, p: FloatArray, beta: float) -> FloatArray:
 def _simple(m: FloatArray, p: FloatArray, b: FloatArray, factor: FloatArray) -> FloatArray:
     visited = np.where(p > 0, p, 1.0)
     value = 6 / (visited * m) ** 2 + factor * np.exp(m * np.log1p(-b * visited / 2))
-    out: FloatArray = np.asarray(np.where(p > 0, value, 1.0), dtype=np.float64)
-    return out
+    return np.asarray(np.where(p > 0, value, 1.0), dtype=np.float64)
 
 
 def _summed(
@@ -876,8 +841,7 @@ def _summed(
     w = check.weight_vector("weights", weights, success.size)
     c, b = check.positive("constant", constant), check.positive("beta", beta)
     terms = term(_trials(m)[..., None], success, b)
-    out: FloatArray = np.asarray(c**2 * (terms @ w), dtype=np.float64)
-    return out
+    return np.asarray(c**2 * (terms @ w), dtype=np.float64)
 
 
 def _weighted(
@@ -904,15 +868,13 @@ def _log_moment(p: FloatArray, beta: FloatArray | float) -> FloatArray:
     b = np.asarray(beta, dtype=np.float64)
     with np.errstate(divide="ignore"):  # p = 1 and a large beta: replaced below
         inside = np.log1p(np.expm1(-b) * p)
-    out: FloatArray = np.asarray(np.where(p == 1, -b, inside), dtype=np.float64)
-    return out
+    return np.asarray(np.where(p == 1, -b, inside), dtype=np.float64)
 
 
 def _shifted_two(m: FloatArray, p: FloatArray) -> FloatArray:
     """E[1/((B+1)(B+2)); B >= 1] = P[B_{m+2} >= 3] / (p^2 (m+1)(m+2))."""
     at_least_three = betainc(3.0, m, p)  # P[B_{m+2} >= 3] = I_p(3, m)
-    out: FloatArray = np.asarray(at_least_three / (p**2 * (m + 1) * (m + 2)), dtype=np.float64)
-    return out
+    return np.asarray(at_least_three / (p**2 * (m + 1) * (m + 2)), dtype=np.float64)
 
 
 def _positive_part(m: FloatArray, p: FloatArray, beta: FloatArray | None) -> FloatArray:
@@ -1012,9 +974,7 @@ def _successes(p: ArrayLike) -> FloatArray:
 
 
 def _betas(beta: ArrayLike, largest: float | None = None, statement: str = "") -> FloatArray:
-    b = check.finite_array("beta", beta)
-    if (b <= 0).any():
-        raise ValueError(f"beta must be positive, got {b.min()}")
+    b = check.positive_array("beta", beta)
     if largest is not None and (b > largest).any():
         raise ValueError(f"{statement} is stated for beta <= {largest:g}, got {b.max()}")
     return b

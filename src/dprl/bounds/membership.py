@@ -101,7 +101,7 @@ def largest_advantage(epsilon: ArrayLike, delta: float = 0.0) -> FloatArray:
     >>> largest_advantage([0.1, 1.0, 4.0]).round(3).tolist()
     [0.05, 0.462, 0.964]
     """
-    eps, d = _epsilon(epsilon), _delta(delta)
+    eps, d = check.array_from("epsilon", epsilon), check.below_one("delta", delta)
     return np.asarray(1 - 2 * _corner(eps, d))
 
 
@@ -120,7 +120,7 @@ def yeom_advantage(epsilon: ArrayLike) -> FloatArray:
     >>> yeom_advantage([0.1, 1.0]).round(3).tolist()
     [0.105, 1.718]
     """
-    eps = _epsilon(epsilon)
+    eps = check.array_from("epsilon", epsilon)
     if (eps > _LARGEST).any():
         raise ValueError(f"epsilon must be at most {_LARGEST:g} here, got {eps.max():g}")
     return np.asarray(np.expm1(eps))
@@ -141,7 +141,7 @@ def largest_auc(epsilon: ArrayLike, delta: float = 0.0) -> FloatArray:
     >>> largest_auc([0.0, 1.0], delta=0.0).round(4).tolist()
     [0.5, 0.7311]
     """
-    eps, d = _epsilon(epsilon), _delta(delta)
+    eps, d = check.array_from("epsilon", epsilon), check.below_one("delta", delta)
     return np.asarray(1 - (1 - d) * _corner(eps, d))
 
 
@@ -166,7 +166,11 @@ def smallest_false_positive_rate(
     >>> float(smallest_false_positive_rate(0.9, epsilon=1.0).round(4))
     0.7282
     """
-    t, eps, d = _unit("recall", recall), _epsilon(epsilon), _delta(delta)
+    t, eps, d = (
+        check.unit_array("recall", recall),
+        check.array_from("epsilon", epsilon),
+        check.below_one("delta", delta),
+    )
     low = (t - d) * np.exp(-eps)
     # e^eps (1 - t) without an overflow: from 700 on it exceeds 1 unless t = 1
     high = 1 - d - np.exp(np.minimum(eps, _LARGEST)) * (1 - t)
@@ -196,7 +200,7 @@ def largest_precision(
     >>> float(largest_precision(0.01, base_rate=0.001, epsilon=1.0).round(5))
     0.00271
     """
-    t, pi = _unit("recall", recall), _unit("base_rate", base_rate)
+    t, pi = check.unit_array("recall", recall), check.unit_array("base_rate", base_rate)
     if (t == 0).any():
         raise ValueError("recall must be above 0: an attack that names nobody has no precision")
     if (pi == 0).any() or (pi == 1).any():
@@ -227,7 +231,10 @@ def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float
     >>> [round(x, 6) for x in group_privacy(0.1, 1e-6, 50)]
     [5.0, 0.001402]
     """
-    eps, d = float(_epsilon(check.real("epsilon", epsilon))), _delta(delta)
+    eps, d = (
+        float(check.array_from("epsilon", check.real("epsilon", epsilon))),
+        check.below_one("delta", delta),
+    )
     k = check.whole("size", size)
     if d == 0:
         return k * eps, 0.0
@@ -264,7 +271,7 @@ def epsilon_for_advantage(advantage: ArrayLike, delta: float = 0.0) -> FloatArra
     >>> float(epsilon_for_advantage(0.1, delta=0.2))
     nan
     """
-    a, d = _below_one("advantage", advantage), _delta(delta)
+    a, d = _below_one("advantage", advantage), check.below_one("delta", delta)
     return _log_or_nan((1 + a - 2 * d) / (1 - a), np.asarray(a >= d))
 
 
@@ -288,7 +295,7 @@ def epsilon_for_auc(auc: ArrayLike, delta: float = 0.0) -> FloatArray:
     >>> epsilon_for_auc([0.5, 0.6, 0.9]).round(4).tolist()
     [0.0, 0.4055, 2.1972]
     """
-    area, d = _below_one("auc", auc), _delta(delta)
+    area, d = _below_one("auc", auc), check.below_one("delta", delta)
     if (area < 0.5).any():
         raise ValueError(f"auc must be at least 1/2, got {area.min():g}: turn the answers round")
     ratio = (1 - d) ** 2 / (1 - area) - 1
@@ -318,8 +325,8 @@ def least_epsilon(tpr: ArrayLike, fpr: ArrayLike, delta: float = 0.0) -> FloatAr
     >>> float(least_epsilon(0.3, 0.001).round(3)), float(least_epsilon(0.2, 0.0))
     (5.704, inf)
     """
-    t, f = np.broadcast_arrays(_unit("tpr", tpr), _unit("fpr", fpr))
-    d = _delta(delta)
+    t, f = np.broadcast_arrays(check.unit_array("tpr", tpr), check.unit_array("fpr", fpr))
+    d = check.below_one("delta", delta)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.log(np.maximum(t - d, 0)) - np.log(f)
         silent = np.log(np.maximum(1 - d - f, 0)) - np.log(1 - t)
@@ -388,29 +395,8 @@ def _log_or_nan(ratio: FloatArray, defined: BoolArray) -> FloatArray:
     return out
 
 
-def _epsilon(values: ArrayLike) -> FloatArray:
-    eps = check.finite_array("epsilon", values)
-    if (eps < 0).any():
-        raise ValueError(f"epsilon must not be negative, got {eps.min():g}")
-    return eps
-
-
-def _delta(value: float) -> float:
-    d = check.real("delta", value)
-    if not 0 <= d < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {value!r}")
-    return d
-
-
-def _unit(name: str, values: ArrayLike) -> FloatArray:
-    x = check.finite_array(name, values)
-    if (x < 0).any() or (x > 1).any():
-        raise ValueError(f"{name} must lie in [0, 1], got {x.min():g} to {x.max():g}")
-    return x
-
-
 def _below_one(name: str, values: ArrayLike) -> FloatArray:
-    x = _unit(name, values)
+    x = check.unit_array(name, values)
     if (x == 1).any():
         raise ValueError(f"{name} must be below 1: any epsilon keeps that level")
     return x

@@ -69,9 +69,8 @@ def lemma_3_1_proof_bound(
     """The bound (3) on the privacy loss, outside an event of probability 3 delta/4.
 
     Lemma 3.1 is proved wherever this is at most epsilon: for epsilon <= 5 with
-    ``smoothed="variance"``, the thesis's condition (b), and for epsilon <= 1 with
-    ``"deviation"``, the weaker condition |ln sigma_X - ln sigma_X'| <= beta of Nissim,
-    Raskhodnikova and Smith.
+    ``smoothed="variance"``, the thesis's condition (b), and for epsilon <= 1 with ``"deviation"``,
+    the weaker condition |ln sigma_X - ln sigma_X'| <= beta of Nissim, Raskhodnikova and Smith.
 
     Parameters
     ----------
@@ -99,8 +98,7 @@ def lemma_3_1_proof_bound(
         + eps / (100 * t)
     )  # (3), r >= 1
     narrower = f / 8 + 1 / 5 + eps / (100 * t)  # r < 1
-    out: FloatArray = np.asarray(eps * np.maximum(wider, narrower))
-    return out
+    return np.asarray(eps * np.maximum(wider, narrower))
 
 
 def lemma_3_1_event_bound(
@@ -133,8 +131,7 @@ def lemma_3_1_event_bound(
     mean = np.sqrt(2 * t) / alpha
     wider = -d * kappa + np.expm1(2 * kappa) / 2 * radius + np.exp(kappa) * mean  # (2)
     narrower = d * kappa + mean  # r < 1
-    out: FloatArray = np.asarray(np.maximum(wider, narrower) + 1 / (2 * alpha**2))
-    return out
+    return np.asarray(np.maximum(wider, narrower) + 1 / (2 * alpha**2))
 
 
 def _lemma_3_1(
@@ -235,8 +232,7 @@ def lemma_3_2_parts(epsilon: ArrayLike, delta: ArrayLike, dimension: ArrayLike) 
         3 / (2 * alpha**2),  # (3.32), first term
         3 * c / alpha,  # (3.32), second term
     )
-    out: FloatArray = np.stack(np.broadcast_arrays(*parts), axis=-1)
-    return out
+    return np.stack(np.broadcast_arrays(*parts), axis=-1)
 
 
 def lemma_3_2_event(points: ArrayLike, direction: ArrayLike, delta: float) -> BoolArray:
@@ -331,11 +327,8 @@ def equation_3_13(threshold: ArrayLike) -> FloatArray:
     >>> float(equation_3_13(0.0))
     2.0
     """
-    t = check.finite_array("threshold", threshold)
-    if (t < 0).any():
-        raise ValueError(f"threshold must not be negative, got {t.min()}")
-    out: FloatArray = np.asarray(2 * np.exp(-(t**2) / 2))  # (3.13)
-    return out
+    t = check.array_from("threshold", threshold)
+    return np.asarray(2 * np.exp(-(t**2) / 2))  # (3.13)
 
 
 def equation_3_14_threshold(t: ArrayLike, dimension: ArrayLike) -> FloatArray:
@@ -361,8 +354,7 @@ def equation_3_14_threshold(t: ArrayLike, dimension: ArrayLike) -> FloatArray:
     s, d = check.finite_array("t", t), check.finite_array("dimension", dimension)
     if (s < 0).any() or (d < 1).any():
         raise ValueError("t must not be negative and dimension must be at least 1")
-    out: FloatArray = np.asarray(d + 2 * np.sqrt(d * s) + 2 * s)  # (3.14)
-    return out
+    return np.asarray(d + 2 * np.sqrt(d * s) + 2 * s)  # (3.14)
 
 
 def _normal_radius(delta: ArrayLike) -> FloatArray:

@@ -205,8 +205,7 @@ def subsampling_bias(
     phi = feature_matrix(features, f.size)
     w = check.weight_vector("weights", weights, f.size)
     inverse = weighted_pseudo_inverse(phi, w, allow_rank_deficient=allow_rank_deficient)
-    out: FloatArray = -phi @ (inverse @ (np.sqrt(w) * lost * f))
-    return out
+    return -phi @ (inverse @ (np.sqrt(w) * lost * f))
 
 
 def plain_noise(
@@ -230,14 +229,11 @@ def plain_noise(
     >>> plain_noise([1_000, 100_000], 40, 0.1, 0.1).round(4).tolist()
     [578.9377, 0.0077]
     """
-    count = check.finite_array("n", n)
-    if (count < 1).any():
-        raise ValueError(f"n must be at least 1, got {count.min()}")
+    count = check.array_from("n", n, 1)
     constants = GaussianSmoothing(epsilon, delta, check.whole("n_states", n_states))
     top = check.positive("f_max", f_max)
     shape = np.maximum(1 / count, np.exp(-(count - 1) * constants.beta / 2))
-    out: FloatArray = constants.alpha * top * math.sqrt(n_states) * shape
-    return out
+    return constants.alpha * top * math.sqrt(n_states) * shape
 
 
 def subsampled_noise(
@@ -265,9 +261,7 @@ def subsampled_noise(
     >>> float(subsampled_noise(4096, 1, 40, 1.0, 1e-5).round(4))
     2.4413
     """
-    m = check.finite_array("subsamples", subsamples)
-    if (m < 1).any():
-        raise ValueError(f"subsamples must be at least 1, got {m.min()}")
+    m = check.array_from("subsamples", subsamples, 1)
     return plain_noise(size, n_states, base_epsilon, base_delta, f_max=f_max) / np.sqrt(m)
 
 
@@ -342,9 +336,7 @@ def least_subsampled_noise(
     >>> float(least_subsampled_noise(10_000, 40, 0.1, 0.1).round(4))
     0.4205
     """
-    count = check.finite_array("n", n)
-    if (count < 1).any():
-        raise ValueError(f"n must be at least 1, got {count.min()}")
+    count = check.array_from("n", n, 1)
     z = calibration_limit(epsilon, delta, accounting=accounting, slack=slack)
     tail = _base_delta(base_delta, delta, slack)
     top = check.positive("f_max", f_max) * math.sqrt(check.whole("n_states", n_states))

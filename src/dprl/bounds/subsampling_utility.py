@@ -111,8 +111,7 @@ def theorem_4_9_printed(
     """
     e, d = _classical_range(epsilon, delta)
     corrected = theorem_4_9_corrected(n, e, d, sensitivity=sensitivity, dimension=dimension)
-    out: FloatArray = np.asarray(-np.log(d) * corrected)
-    return out
+    return np.asarray(-np.log(d) * corrected)
 
 
 def theorem_4_9_corrected(
@@ -135,10 +134,9 @@ def theorem_4_9_corrected(
     >>> float(theorem_4_9_corrected(100, 0.5, 0.1).round(6))
     0.002021
     """
-    records, (e, d) = _sizes("n", n), _classical_range(epsilon, delta)
-    scale = _dimension(dimension) * check.positive("sensitivity", sensitivity) ** 2
-    out: FloatArray = np.asarray(2 * np.log(1.25 / d) * scale / (records * e) ** 2)
-    return out
+    records, (e, d) = check.integer_array("n", n), _classical_range(epsilon, delta)
+    scale = check.whole("dimension", dimension) * check.positive("sensitivity", sensitivity) ** 2
+    return np.asarray(2 * np.log(1.25 / d) * scale / (records * e) ** 2)
 
 
 # -- sampling error: section 4.5 ----------------------------------------------------------
@@ -165,11 +163,8 @@ def section_4_5_avss_squared(n: ArrayLike, k: ArrayLike, variance: ArrayLike) ->
     0.0375
     """
     records, size = _records(n, k)
-    v = check.finite_array("variance", variance)
-    if (v < 0).any():
-        raise ValueError(f"variance must not be negative, got {v.min()}")
-    out: FloatArray = np.asarray((records - size) / (size * records) * v)
-    return out
+    v = check.array_from("variance", variance)
+    return np.asarray((records - size) / (size * records) * v)
 
 
 def equation_4_21_printed(m: ArrayLike, k: ArrayLike) -> FloatArray:
@@ -182,8 +177,7 @@ def equation_4_21_printed(m: ArrayLike, k: ArrayLike) -> FloatArray:
     >>> float(equation_4_21_printed(4, 5))
     0.05
     """
-    out: FloatArray = np.asarray(1 / (_sizes("m", m) * _sizes("k", k)))
-    return out
+    return np.asarray(1 / (check.integer_array("m", m) * check.integer_array("k", k)))
 
 
 def equation_4_21_corrected(n: ArrayLike, k: ArrayLike, variance: ArrayLike) -> FloatArray:
@@ -196,8 +190,7 @@ def equation_4_21_corrected(n: ArrayLike, k: ArrayLike, variance: ArrayLike) -> 
     >>> float(equation_4_21_corrected(20, 20, 0.25))
     0.0
     """
-    out: FloatArray = np.sqrt(section_4_5_avss_squared(n, k, variance))
-    return out
+    return np.sqrt(section_4_5_avss_squared(n, k, variance))
 
 
 # -- sub-sample-and-average: corollary 4.15 -----------------------------------------------
@@ -241,8 +234,7 @@ def corollary_4_15_printed(
     noise = theorem_4_9_printed(
         k, base_epsilon, base_delta, sensitivity=sensitivity, dimension=dimension
     )
-    out: FloatArray = np.asarray((noise + sampling) / _sizes("m", m))
-    return out
+    return np.asarray((noise + sampling) / check.integer_array("m", m))
 
 
 def corollary_4_15_corrected(
@@ -272,8 +264,7 @@ def corollary_4_15_corrected(
     noise = theorem_4_9_corrected(
         k, base_epsilon, base_delta, sensitivity=sensitivity, dimension=dimension
     )
-    out: FloatArray = np.asarray((noise + sampling) / _sizes("m", m))
-    return out
+    return np.asarray((noise + sampling) / check.integer_array("m", m))
 
 
 # -- theorem 4.16 -------------------------------------------------------------------------
@@ -324,8 +315,7 @@ def theorem_4_16_ratio(
     under = theorem_4_9_corrected if single else theorem_4_9_printed
     base_epsilon, base_delta = printed_base(n, m, k, epsilon, delta, slack)
     ratio = over(n, m, k, base_epsilon, base_delta, 0.0) / under(n, epsilon, delta)
-    out: FloatArray = np.asarray(ratio)
-    return out
+    return np.asarray(ratio)
 
 
 def theorem_4_16_lower_bound(
@@ -353,8 +343,7 @@ def theorem_4_16_lower_bound(
     _, base_delta = printed_base(n, m, k, epsilon, delta, slack)
     d = np.asarray(delta, dtype=np.float64)
     prime = d / 2 if slack is None else np.asarray(slack, dtype=np.float64)
-    out: FloatArray = np.asarray(-8 * np.log(prime) * np.log(1.25 / base_delta) / np.log(1.25 / d))
-    return out
+    return np.asarray(-8 * np.log(prime) * np.log(1.25 / base_delta) / np.log(1.25 / d))
 
 
 def section_4_6_expression(
@@ -375,8 +364,9 @@ def section_4_6_expression(
     0.0921
     """
     e, d = _classical_range(base_epsilon, base_delta)
-    out: FloatArray = np.asarray(-np.log(d) / (_sizes("m", m) * (_sizes("k", k) * e) ** 2))
-    return out
+    return np.asarray(
+        -np.log(d) / (check.integer_array("m", m) * (check.integer_array("k", k) * e) ** 2)
+    )
 
 
 def printed_base(
@@ -438,7 +428,7 @@ def theorem_4_17_printed(n: int, m: ArrayLike, k: ArrayLike, epsilon: float) -> 
     -920.0
     """
     _, size = _records(n, k)
-    return equation_4_31(n, _sizes("m", m), size, epsilon)
+    return equation_4_31(n, check.integer_array("m", m), size, epsilon)
 
 
 def theorem_4_17_corrected(
@@ -457,11 +447,10 @@ def theorem_4_17_corrected(
     >>> bool(rate > 400 * theorem_4_17_printed(10**6, 10**4, 10**4, 1.0))
     True
     """
-    count = _sizes("m", m)
+    count = check.integer_array("m", m)
     second = section_4_5_avss_squared(n, k, variance) / count
     misprint = equation_4_21_printed(m, k) / count  # 1/(k m^2)
-    out: FloatArray = np.asarray(theorem_4_17_printed(n, m, k, epsilon) + (second - misprint))
-    return out
+    return np.asarray(theorem_4_17_printed(n, m, k, epsilon) + (second - misprint))
 
 
 # -- every calibration: lower bounds ------------------------------------------------------
@@ -527,15 +516,14 @@ def half_line_delta(
     )
     if (e < 0).any() or (u < 0).any():
         raise ValueError("epsilon and signal must not be negative")
-    count, q = check.whole("m", m), _fraction(fraction)
+    count, q = check.whole("m", m), check.fraction("fraction", fraction)
     spread = 8 * math.sqrt(count * q * (1 - q)) + 40  # Bernstein: below 1e-14 outside
     low, high = max(0, int(count * q - spread)), min(count, int(count * q + spread) + 1)
     b = np.arange(low, high + 1, dtype=np.float64)
     mass = stats.binom.pmf(b, count, q)
     influence = b / (count * q)
     hit = special.ndtr(u[..., None] * influence - c[..., None]) @ mass
-    out: FloatArray = np.asarray(hit - np.exp(e + special.log_ndtr(-c)))
-    return out
+    return np.asarray(hit - np.exp(e + special.log_ndtr(-c)))
 
 
 def noise_lower_bound(
@@ -577,11 +565,10 @@ def noise_lower_bound(
     lost = min(delta / 10, (1 - delta) / 2) if tail is None else check.positive("tail", tail)
     if delta + lost >= 1:
         raise ValueError(f"delta + tail must be less than 1, got {delta} + {tail}")
-    (records, size), count = _records(n, k), _sizes("m", m)
+    (records, size), count = _records(n, k), check.integer_array("m", m)
     eta = np.sqrt(-2 * math.log(lost) * records / (count * size))
     weaker = _plain(float(epsilon), delta + lost).mu
-    out: FloatArray = np.asarray((np.maximum(1 - eta, 0.0) * plain.mu / weaker) ** 2)
-    return out
+    return np.asarray((np.maximum(1 - eta, 0.0) * plain.mu / weaker) ** 2)
 
 
 def noise_lower_bound_sharper(
@@ -601,24 +588,22 @@ def noise_lower_bound_sharper(
     [1.0, 0.9992]
     """
     plain = _plain(check.positive("epsilon", epsilon), check.open_unit("delta", delta))
-    (records, size), count = _records(n, k), _sizes("m", m)
+    (records, size), count = _records(n, k), check.integer_array("m", m)
     w = (records / size - 1) / count  # (2)
     g = plain.steepness
     inside = g**2 - 4 * (g + 1) * w
     root = ((g + 2) + np.sqrt(np.maximum(inside, 0.0))) / (2 * (g + 1))
     squared = np.where(inside >= 0, np.minimum(root, 1.0) ** 2, 0.0)
-    out: FloatArray = np.where(size >= safe_fraction(epsilon, delta) * records, 1.0, squared)
-    return out
+    return np.where(size >= safe_fraction(epsilon, delta) * records, 1.0, squared)
 
 
 def safe_fraction(epsilon: float, delta: float) -> float:
     """q_0: for k >= q_0 n, sub-sampling never allows less noise than the plain mechanism has.
 
-    Whatever m and the accounting, for data-independent Gaussian noise. With z_0 > 0 the solution
-    of Phi(z - b) - Phi(-b) = phi(b) z it is q_0 = mu/(mu + z_0), somewhat above delta: for small
-    delta about mu phi(b). It is 1 where eps <= mu^2/2: there the tangent argument says nothing,
-    and less noise can be enough (0.9927 of the variance for eps = 0.01, delta = 0.1, m = 1,
-    k = n/2).
+    Whatever m and the accounting, for data-independent Gaussian noise. With z_0 > 0 the solution of
+    Phi(z - b) - Phi(-b) = phi(b) z it is q_0 = mu/(mu + z_0), somewhat above delta: for small delta
+    about mu phi(b). It is 1 where eps <= mu^2/2: there the tangent argument says nothing, and less
+    noise can be enough (0.9927 of the variance for eps = 0.01, delta = 0.1, m = 1, k = n/2).
 
     Parameters
     ----------
@@ -799,14 +784,14 @@ def utility_ratio(
         raise ValueError(f"calibration must be printed, tight or average, got {calibration!r}")
     eps, d = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
     scale = {"sensitivity": sensitivity, "dimension": dimension}
-    (records, size), count = _records(n, k), _sizes("m", m)
+    (records, size), count = _records(n, k), check.integer_array("m", m)
     if calibration == "printed":
         noise = theorem_4_16_ratio(n, m, k, eps, d)
         plain = theorem_4_9_corrected(n, eps, d, **scale)  # type: ignore[arg-type]
     else:
         mu = _plain(eps, d).mu
         length = check.positive("sensitivity", sensitivity)
-        plain = _dimension(dimension) * (length / (records * mu)) ** 2
+        plain = check.whole("dimension", dimension) * (length / (records * mu)) ** 2
         largest = subsampled_gaussian_mu if calibration == "tight" else averaged_gaussian_mu
         noise = np.empty(np.broadcast(records, count, size).shape)
         for at, (number, q) in _cells(count, size / records, noise.shape):
@@ -865,18 +850,8 @@ def _tangent_ends(b: float, density: float) -> float:
     return float(optimize.brentq(gap, low, high, xtol=1e-14 * max(low, 1.0), rtol=1e-14))
 
 
-def _sizes(name: str, values: ArrayLike) -> FloatArray:
-    """Integers >= 1 as floats."""
-    raw: np.ndarray[Any, Any] = check.unmasked(name, values)
-    if raw.dtype.kind not in "iu":
-        raise TypeError(f"{name} must hold integers, got {values!r}")
-    if (raw < 1).any():
-        raise ValueError(f"{name} must be at least 1, got {raw.min()}")
-    return raw.astype(np.float64)
-
-
 def _records(n: ArrayLike, k: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    records, size = _sizes("n", n), _sizes("k", k)
+    records, size = check.integer_array("n", n), check.integer_array("k", k)
     if (size > records).any():
         raise ValueError("k must not exceed n: a sub-sample is drawn without replacement")
     return records, size
@@ -893,14 +868,3 @@ def _classical_range(epsilon: ArrayLike, delta: ArrayLike) -> tuple[FloatArray, 
     if ((d <= 0) | (d >= 1)).any():
         raise ValueError(f"delta must lie strictly between 0 and 1, got {delta!r}")
     return e, d
-
-
-def _dimension(value: int) -> int:
-    return check.whole("dimension", value)
-
-
-def _fraction(value: float) -> float:
-    q = check.real("fraction", value)
-    if not 0 < q <= 1:
-        raise ValueError(f"fraction must lie in (0, 1], got {value!r}")
-    return q

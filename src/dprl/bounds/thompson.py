@@ -76,10 +76,9 @@ def bernoulli_kl(u: ArrayLike, v: ArrayLike) -> FloatArray:
     >>> bernoulli_kl([0.1, 0.0, 0.5], [0.9, 0.5, 1.0]).round(4).tolist()
     [1.7578, 0.6931, inf]
     """
-    p, q = _probabilities("u", u), _probabilities("v", v)
+    p, q = check.unit_array("u", u), check.unit_array("v", v)
     both = special.rel_entr(p, q) + special.rel_entr(1 - p, 1 - q)
-    out: FloatArray = np.maximum(both, 0.0)
-    return out
+    return np.maximum(both, 0.0)
 
 
 def lai_robbins_constant(means: ArrayLike) -> float:
@@ -123,9 +122,8 @@ def theorem_11_1_leading_term(
     >>> float(theorem_11_1_leading_term([0.9, 0.1], 1, 1.0))
     0.0
     """
-    t, eps = _horizon(horizon), _epsilon(epsilon)
-    out: FloatArray = (1 + eps) * np.log(t) * lai_robbins_constant(means)
-    return out
+    t, eps = check.array_from("horizon", horizon, 1), check.positive_array("epsilon", epsilon)
+    return (1 + eps) * np.log(t) * lai_robbins_constant(means)
 
 
 def theorem_11_1_printed(
@@ -146,9 +144,8 @@ def theorem_11_1_printed(
     0.002
     """
     c = check.not_negative("constant", constant)
-    eps, k = _epsilon(epsilon), np.size(means)
-    out: FloatArray = theorem_11_1_leading_term(means, horizon, epsilon) + c * k / eps**2
-    return out
+    eps, k = check.positive_array("epsilon", epsilon), np.size(means)
+    return theorem_11_1_leading_term(means, horizon, epsilon) + c * k / eps**2
 
 
 def theorem_11_1_thresholds(mean: float, best: float, epsilon: float) -> tuple[float, float]:
@@ -168,7 +165,7 @@ def theorem_11_1_thresholds(mean: float, best: float, epsilon: float) -> tuple[f
     (True, 2.0)
     """
     low, high = _two_means(mean, best)
-    eps = float(_epsilon(check.real("epsilon", epsilon)))
+    eps = float(check.positive_array("epsilon", check.real("epsilon", epsilon)))
     whole = float(bernoulli_kl(low, high))
     x = _root(lambda u: float(bernoulli_kl(u, high)) - whole / np.sqrt(1 + eps), low, high)
     y = _root(lambda v: float(bernoulli_kl(x, v)) - whole / (1 + eps), x, high)
@@ -183,8 +180,7 @@ def theorem_11_1_thresholds(mean: float, best: float, epsilon: float) -> tuple[f
 def young_optimal_arm_terms(best: float, threshold: float, terms: int) -> FloatArray:
     """E[1/p_j - 1] of (6) for j = 0 .. terms - 1, by summing over S_j.
 
-    Where p_j is below the smallest floats, 1/p_j is replaced by an upper bound.
-    O(terms^2).
+    Where p_j is below the smallest floats, 1/p_j is replaced by an upper bound. O(terms^2).
 
     Parameters
     ----------
@@ -414,20 +410,13 @@ def ucb1_bound(means: ArrayLike, horizon: ArrayLike) -> FloatArray:
     """
     _, _, gaps = _arms(means)
     worse = gaps[gaps > 0]
-    t = _horizon(horizon)
+    t = check.array_from("horizon", horizon, 1)
     out: FloatArray = 8 * np.log(t) * (1 / worse).sum() + (1 + np.pi**2 / 3) * worse.sum()
     return out
 
 
-def _probabilities(name: str, values: ArrayLike) -> FloatArray:
-    p = check.finite_array(name, values)
-    if (p < 0).any() or (p > 1).any():
-        raise ValueError(f"{name} must lie in [0, 1]")
-    return p
-
-
 def _arms(means: ArrayLike) -> tuple[FloatArray, float, FloatArray]:
-    mu = _probabilities("means", means)
+    mu = check.unit_array("means", means)
     if mu.ndim != 1 or mu.size == 0:
         raise ValueError(f"means must be a non-empty vector, got shape {mu.shape}")
     return mu, float(mu.max()), mu.max() - mu
@@ -440,20 +429,6 @@ def _two_means(
     if not 0 <= a < b < 1:
         raise ValueError(f"need 0 <= {names[0]} < {names[1]} < 1, got {low!r} and {high!r}")
     return a, b
-
-
-def _horizon(values: ArrayLike) -> FloatArray:
-    t = check.finite_array("horizon", values)
-    if (t < 1).any():
-        raise ValueError(f"horizon must be at least 1, got {t.min()}")
-    return t
-
-
-def _epsilon(values: ArrayLike) -> FloatArray:
-    eps = check.finite_array("epsilon", values)
-    if (eps <= 0).any():
-        raise ValueError(f"epsilon must be positive, got {eps.min()}")
-    return eps
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:

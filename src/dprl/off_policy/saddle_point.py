@@ -307,7 +307,7 @@ def trajectory_statistics(
     """
     check.instance("steps", steps, FeatureSteps)
     phi, ahead, r, rho = steps.features, steps.next_features, steps.rewards, steps.ratios
-    gamma, (count, n) = check.discount(discount), phi.shape
+    gamma, (count, n) = check.below_one("discount", discount), phi.shape
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype must be float32 or float64, got {np.dtype(dtype)}")
     weight = trajectory_weights(lengths, weighting)
@@ -553,7 +553,7 @@ def wis_lstd(steps: FeatureSteps, discount: float) -> FloatArray:
     """
     check.instance("steps", steps, FeatureSteps)
     weighted = steps.ratios[:, None] * steps.features
-    difference = steps.features - check.discount(discount) * steps.next_features
+    difference = steps.features - check.below_one("discount", discount) * steps.next_features
     return _least_squares(weighted.T @ difference, weighted.T @ steps.rewards)
 
 

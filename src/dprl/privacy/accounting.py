@@ -14,11 +14,10 @@ a' = 1 + (a-1)/q, b = a/a',
 
     D_a(P, Q) = q D_{a'}(P_1, (1-b) P_0 + b Q_1)          for a >= 1              (1)
 
-(Balle, Barthe and Gaboardi 2018, theorem 2). P_1 and Q_1 are mixtures of the same Gaussians
-moved by at most Delta; so are P_1 and P_0, if the replaced record is exchanged for one that
-was not drawn (for k = n there is no P_0, and b = 1). D_{a'} of two Gaussians depends only on
-their distance, in any dimension, and grows with it. The divergence is jointly convex, hence
-D_a(P, Q) <= h(a) with
+(Balle, Barthe and Gaboardi 2018, theorem 2). P_1 and Q_1 are mixtures of the same Gaussians moved
+by at most Delta; so are P_1 and P_0, if the replaced record is exchanged for one that was not drawn
+(for k = n there is no P_0, and b = 1). D_{a'} of two Gaussians depends only on their distance, in
+any dimension, and grows with it. The divergence is jointly convex, hence D_a(P, Q) <= h(a) with
 
     h(a) = q D_{a'}(N(mu, 1), N(0, 1)),  a >= 1,     h(a) = 1 - a + a h(1/a),  a < 1.   (2)
 
@@ -30,10 +29,9 @@ N(0, 1), with its missing mass t = 2 Phi(mu/2) - 1 put on one separate point, an
 
     P* = (1-q) C + q N(mu, 1),        Q* = (1-q) C + q N(0, 1).                   (3)
 
-On z > mu/2 the densities are (1-q) phi(z) + q phi(z - mu) and phi(z), so that (1) gives (2);
-for z < mu/2 exchange the two and reflect; on the point the loss is 0. So
-D_a(P*, Q*) = h(a) for all a > 0: (P*, Q*) *dominates* one release, in both orders, and its
-privacy loss ln(dP*/dQ*) at z is
+On z > mu/2 the densities are (1-q) phi(z) + q phi(z - mu) and phi(z), so that (1) gives (2); for z
+< mu/2 exchange the two and reflect; on the point the loss is 0. So D_a(P*, Q*) = h(a) for all a >
+0: (P*, Q*) *dominates* one release, in both orders, and its privacy loss ln(dP*/dQ*) at z is
 
     l(z) = ln(1 + q (e^{mu (z - mu/2)} - 1)),   z > mu/2;     l(mu - z) = -l(z),       (4)
 
@@ -57,14 +55,13 @@ of the loss, so the true curve may be lower (Lebeda, Regehr, Kamath and Steinke 
 :func:`~dprl.privacy.accounting.averaged_gaussian_delta` shows how much at most, for the
 average.
 
-**Computing (5).** The loss is put on a grid of step h by the rule "connect the dots"
-(Doroshenko et al. 2022): the mass of a cell goes to its two ends such that its mass under P*
-and under Q* stay what they are. This makes the divergence larger for every a, so the m-fold
-convolution (of the accounting library, by FFT) still bounds (5) from above. h is halved until
-two successive values agree. The tails that the convolution cuts off are counted as losses of
-infinity. Not bounded by a proof are the errors of floating-point arithmetic, and those of the
-quadrature within a cell, which are as small: an allowance of sixteen times the unit roundoff
-per release is added to delta.
+**Computing (5).** The loss is put on a grid of step h by the rule "connect the dots" (Doroshenko et
+al. 2022): the mass of a cell goes to its two ends such that its mass under P* and under Q* stay
+what they are. This makes the divergence larger for every a, so the m-fold convolution (of the
+accounting library, by FFT) still bounds (5) from above. h is halved until two successive values
+agree. The tails that the convolution cuts off are counted as losses of infinity. Not bounded by a
+proof are the errors of floating-point arithmetic, and those of the quadrature within a cell, which
+are as small: an allowance of sixteen times the unit roundoff per release is added to delta.
 
 **The average.** Let one record move every base query by exactly Delta when it is drawn, as for
 a mean of numbers. The average of m releases, divided by its standard deviation sigma/sqrt(m),
@@ -133,7 +130,11 @@ def subsampled_gaussian_profile(epsilon: float, mu: float, fraction: float) -> f
     >>> round(subsampled_gaussian_profile(0.1, 1.0, 0.1), 6)
     0.018472
     """
-    eps, size, q = check.real("epsilon", epsilon), check.positive("mu", mu), _fraction(fraction)
+    eps, size, q = (
+        check.real("epsilon", epsilon),
+        check.positive("mu", mu),
+        check.fraction("fraction", fraction),
+    )
     if eps < 0:
         return float(-math.expm1(eps) + math.exp(eps) * _one_release(-eps, size, q))
     return _one_release(eps, size, q)
@@ -158,8 +159,7 @@ def subsampled_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float
     -------
     float
         In [0, 1]. Above the exact value of (5) by about ``TOLERANCE``, relatively, or by the
-        floating-point error of the convolution, of order 1e-16 m, if that is more. Exact for
-        m = 1.
+        floating-point error of the convolution, of order 1e-16 m, if that is more. Exact for m = 1.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     >>> subsampled_gaussian_delta(mu, 0.1, 100, epsilon=1.0) <= 1e-5
     True
     """
-    q, number = _fraction(fraction), check.whole("m", m)
+    q, number = check.fraction("fraction", fraction), check.whole("m", m)
     eps, target = check.positive("epsilon", epsilon), _target("delta", delta)
     return _largest_mu(q, number, eps, target)
 
@@ -346,15 +346,14 @@ def averaged_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float) 
     Returns
     -------
     float
-        An upper bound on the mu that any accountant may allow; infinite if
-        delta >= 1 - (1-q)^m.
+        An upper bound on the mu that any accountant may allow; infinite if delta >= 1 - (1-q)^m.
 
     Examples
     --------
     >>> round(averaged_gaussian_mu(0.1, 100, epsilon=1.0, delta=1e-5), 3)
     0.257
     """
-    q, number = _fraction(fraction), check.whole("m", m)
+    q, number = check.fraction("fraction", fraction), check.whole("m", m)
     eps, target = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
     return _averaged_mu(q, number, eps, target)
 
@@ -672,13 +671,6 @@ def _root_above_zero(excess: Callable[[float], float]) -> float:
 # -- checks -----------------------------------------------------------------------------------
 
 
-def _fraction(value: float) -> float:
-    q = check.real("fraction", value)
-    if not 0 < q <= 1:
-        raise ValueError(f"fraction must lie in (0, 1], got {value!r}")
-    return q
-
-
 def _target(name: str, value: float) -> float:
     x = check.open_unit(name, value)
     if x < SMALLEST_DELTA:
@@ -690,4 +682,4 @@ def _target(name: str, value: float) -> float:
 
 
 def _setting(mu: float, fraction: float, m: int) -> tuple[float, float, int]:
-    return check.positive("mu", mu), _fraction(fraction), check.whole("m", m)
+    return check.positive("mu", mu), check.fraction("fraction", fraction), check.whole("m", m)

@@ -95,7 +95,7 @@ def epsilon_lower_bound(
     a = 1 - check.open_unit("confidence", confidence)
     p_low = clopper_pearson_lower(count, trials, a / 2)
     q_up = clopper_pearson_upper(count_other, trials_other, a / 2)
-    return _log_ratio(p_low, q_up, _delta(delta))
+    return _log_ratio(p_low, q_up, check.below_one("delta", delta))
 
 
 def largest_certifiable_epsilon(
@@ -137,7 +137,7 @@ def largest_true_positive_rate(
     fpr = check.finite_array("false_positive_rate", false_positive_rate)
     if (fpr < 0).any() or (fpr > 1).any():
         raise ValueError("false_positive_rate must lie in [0, 1]")
-    eps, d = check.real("epsilon", epsilon), _delta(delta)
+    eps, d = check.real("epsilon", epsilon), check.below_one("delta", delta)
     if eps < 0:
         raise ValueError(f"epsilon must not be negative, got {epsilon!r}")
     rising = np.exp(min(eps, 700.0)) * fpr + d  # e^700 is about the largest number
@@ -284,7 +284,7 @@ def audit_samples(
 certify at most 8.6
     """
     first, second = np.asarray(samples), np.asarray(samples_other)
-    d, level = _delta(delta), 1 - check.open_unit("confidence", confidence)
+    d, level = check.below_one("delta", delta), 1 - check.open_unit("confidence", confidence)
     fraction = check.open_unit("tuning_fraction", tuning_fraction)
     if first.ndim == 0 or second.ndim == 0 or first.shape[1:] != second.shape[1:]:
         raise ValueError(
@@ -440,8 +440,7 @@ def fit_frequencies(tune: NDArray[Any], tune_other: NDArray[Any]) -> Score:
     def score(outputs: NDArray[Any]) -> FloatArray:
         y = _rows(outputs)
         at = np.minimum(np.searchsorted(values, y), values.size - 1)
-        out: FloatArray = np.where(values[at] == y, log_ratio[at], 0.0)
-        return out
+        return np.where(values[at] == y, log_ratio[at], 0.0)
 
     return score
 
@@ -449,18 +448,10 @@ def fit_frequencies(tune: NDArray[Any], tune_other: NDArray[Any]) -> Score:
 # -- helpers -----------------------------------------------------------------------------
 
 
-def _delta(value: Any) -> float:
-    d = check.real("delta", value)
-    if not 0 <= d < 1:
-        raise ValueError(f"delta must lie in [0, 1), got {value!r}")
-    return d
-
-
 def _log_ratio(p_low: FloatArray, q_up: FloatArray, delta: float) -> FloatArray:
     """(4)."""
     excess = p_low - delta
-    out: FloatArray = np.maximum(np.log(np.where(excess > 0, excess, q_up) / q_up), 0.0)
-    return out
+    return np.maximum(np.log(np.where(excess > 0, excess, q_up) / q_up), 0.0)
 
 
 def _raw_bound(
@@ -477,8 +468,7 @@ def _raw_bound(
     excess = p_low - delta
     ratio = np.log(np.where(excess > 0, excess, 1.0) / q_up)
     # where p_low <= delta there is no logarithm: those events come last, by p_low
-    out: FloatArray = np.where(excess > 0, ratio, np.log(np.finfo(np.float64).tiny) + excess)
-    return out
+    return np.where(excess > 0, ratio, np.log(np.finfo(np.float64).tiny) + excess)
 
 
 def _split(

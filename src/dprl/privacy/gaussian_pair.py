@@ -11,10 +11,9 @@ the hockey-stick divergence
 
     delta(eps) = sup_E { P[Z_1 in E] - e^eps P[Z_2 in E] } = E[(1 - e^{eps - L(Z_1)})_+].  (2)
 
-Measure lengths in units of sigma_1 and put g = sigma_1^2/sigma_2^2 - 1. Where g != 0, (1)
-depends on z only through its distance r = ||z - c|| from the centre
-c = mu_2 + (mu_2 - mu_1)/g, which lies on the line through the means, at the distance
-lambda = (1 + g) D/|g| from mu_1:
+Measure lengths in units of sigma_1 and put g = sigma_1^2/sigma_2^2 - 1. Where g != 0, (1) depends
+on z only through its distance r = ||z - c|| from the centre c = mu_2 + (mu_2 - mu_1)/g, which lies
+on the line through the means, at the distance lambda = (1 + g) D/|g| from mu_1:
 
     L = eps + g (r^2 - R^2)/2,   R^2 = (2 eps + d ln(1 + g))/g + (1 + g) D^2/g^2.   (3)
 
@@ -29,12 +28,11 @@ so that delta(eps) is an integral over r of a positive function,
     delta(eps) = int f(r) (1 - e^{-g (r^2 - R^2)/2})_+ dr.                        (5)
 
 No difference of nearly equal numbers is left, and that is why (5) is computed rather than the
-difference of two non-central chi-squared probabilities that (2) gives: with nearly equal
-variances lambda and R are huge and their difference is of order one, the probabilities lose
-their digits, and where delta is small so does their difference. In (5) only
-t = r - lambda appears, with R - lambda = (R^2 - lambda^2)/(R + lambda) and
-R^2 - lambda^2 = (2 eps + d ln(1 + g) - (1 + g) D^2)/g. Neighbouring floating-point numbers
-sigma_1, sigma_2 are no exception.
+difference of two non-central chi-squared probabilities that (2) gives: with nearly equal variances
+lambda and R are huge and their difference is of order one, the probabilities lose their digits, and
+where delta is small so does their difference. In (5) only t = r - lambda appears, with R - lambda =
+(R^2 - lambda^2)/(R + lambda) and R^2 - lambda^2 = (2 eps + d ln(1 + g) - (1 + g) D^2)/g.
+Neighbouring floating-point numbers sigma_1, sigma_2 are no exception.
 
 Accuracy: relative error below 1e-12 against 50-digit arithmetic, with d up to 10 000 and
 delta down to 1e-290 (the tests hold some of these values). The inputs themselves may matter

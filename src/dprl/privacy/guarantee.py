@@ -29,8 +29,7 @@ class Guarantee:
     Raises
     ------
     ValueError
-        If epsilon is not positive and finite, delta is outside [0, 1), or the
-        relation is not said.
+        If epsilon is not positive and finite, delta is outside [0, 1), or the relation is not said.
 
     Examples
     --------

@@ -8,10 +8,9 @@ and standard deviation sqrt(2) sigma. Noise of scale
 
     sigma >= Delta / eps                                                     (2)
 
-on every coordinate makes the release eps-differentially private, delta = 0
-(lecture, definition 11.8 and theorem 11.9; the definition there does not state
-(2)). For one released number the privacy profile is known exactly. With
-eps0 = Delta/sigma,
+on every coordinate makes the release eps-differentially private, delta = 0 (lecture, definition
+11.8 and theorem 11.9; the definition there does not state (2)). For one released number the privacy
+profile is known exactly. With eps0 = Delta/sigma,
 
     delta(eps) = max(0, 1 - exp((eps - eps0)/2)).                            (3)
 
@@ -125,10 +124,9 @@ def laplace_scale(sensitivity: float, epsilon: float) -> float:
 def laplace_delta(sensitivity: float, scale: float, epsilon: float) -> float:
     """Exact delta of the Laplace mechanism at epsilon, equation (3).
 
-    The largest P[A(X) in O] - e^epsilon P[A(X') in O] over sets O, for two means at
-    distance ``sensitivity``. Zero from epsilon = sensitivity/scale on. With several
-    coordinates and ``sensitivity`` in L1 it is an upper bound, attained where a single
-    coordinate moves.
+    The largest P[A(X) in O] - e^epsilon P[A(X') in O] over sets O, for two means at distance
+    ``sensitivity``. Zero from epsilon = sensitivity/scale on. With several coordinates and
+    ``sensitivity`` in L1 it is an upper bound, attained where a single coordinate moves.
 
     Parameters
     ----------

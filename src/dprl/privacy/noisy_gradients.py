@@ -431,10 +431,7 @@ def _loss(z: FloatArray, mu: float, q: float) -> FloatArray:
     """ln(1 + q (e^y - 1)), y = mu z - mu^2/2: (1-q) N(0,1) + q N(mu,1) over N(0,1)."""
     y = mu * (z - mu / 2)
     near, far = np.minimum(y, 20.0), np.maximum(y, 20.0)
-    out: FloatArray = np.where(
-        y < 20, np.log1p(q * np.expm1(near)), far + np.log(q + (1 - q) * np.exp(-far))
-    )
-    return out
+    return np.where(y < 20, np.log1p(q * np.expm1(near)), far + np.log(q + (1 - q) * np.exp(-far)))
 
 
 def _nodes(low: float, mu: float, q: float, highest: float) -> tuple[FloatArray, FloatArray]:
@@ -529,8 +526,7 @@ def _log_power(law: _Law, c: float, steps: int) -> float:
 def _flat_top(x: FloatArray) -> FloatArray:
     """1 up to 1/2, 0 from 1 on, all derivatives continuous: ends the sum smoothly."""
     y = np.clip(2 * x - 1, 1e-3, 1 - 1e-3)
-    out: FloatArray = special.expit(1 / y - 1 / (1 - y))
-    return out
+    return special.expit(1 / y - 1 / (1 - y))
 
 
 def _moments(law: _Law, c: float, u: FloatArray) -> ComplexArray:

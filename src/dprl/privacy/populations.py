@@ -166,9 +166,8 @@ class Population:
 class OutputPerturbation:
     """A family of output perturbation mechanisms: M(x) = A(x) + noise of mean zero.
 
-    The thesis's section 4.2 asks for E M(x) = A(x). The variance of the noise may depend on
-    the data, as it does where the noise follows a smooth sensitivity; this class promises no
-    privacy.
+    The thesis's section 4.2 asks for E M(x) = A(x). The variance of the noise may depend on the
+    data, as it does where the noise follows a smooth sensitivity; this class promises no privacy.
 
     Attributes
     ----------

@@ -10,12 +10,10 @@ If for every pair of neighbouring X, X'
     (a) sigma_X >= alpha ||mu_X - mu_X'||_2   and
     (b) |ln sigma_X^2 - ln sigma_X'^2| <= beta,
 
-then releasing mu_X + N(0, sigma_X^2 I_d) is (eps, delta)-differentially
-private. The printed lemma states no range. It holds for 0 < eps <= 5 and
-0 < delta < 1, for which a direct proof with the same constants exists
-(:func:`dprl.bounds.smoothed_gaussian.lemma_3_1_proof_bound`); it fails for large
-eps (in one dimension from about eps = 50). Above 5 nothing is proved here, so
-nothing is promised.
+then releasing mu_X + N(0, sigma_X^2 I_d) is (eps, delta)-differentially private. The printed lemma
+states no range. It holds for 0 < eps <= 5 and 0 < delta < 1, for which a direct proof with the same
+constants exists (:func:`dprl.bounds.smoothed_gaussian.lemma_3_1_proof_bound`); it fails for large
+eps (in one dimension from about eps = 50). Above 5 nothing is proved here, so nothing is promised.
 
 If phi bounds the squared local sensitivity, the smallest bound with property
 (b) above it is (thesis, equation 3.37)

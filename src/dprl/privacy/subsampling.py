@@ -1,10 +1,9 @@
 r"""Privacy of m releases on random sub-samples: amplification, composition, calibration.
 
-A data set holds n records. A base mechanism takes k records and is (eps, delta)-private when
-one of its k records is replaced. It is run m times, each time on a fresh sub-sample: k of the n
-records, uniformly, without replacement. Everything that is computed from the m outputs, their
-average for one, is then (eps*, delta*)-private when one of the n records is replaced. Write
-q = k/n.
+A data set holds n records. A base mechanism takes k records and is (eps, delta)-private when one of
+its k records is replaced. It is run m times, each time on a fresh sub-sample: k of the n records,
+uniformly, without replacement. Everything that is computed from the m outputs, their average for
+one, is then (eps*, delta*)-private when one of the n records is replaced. Write q = k/n.
 
 *One sub-sample.* Exact (Balle, Barthe and Gaboardi 2018, theorem 9), attained by a base that
 says, through a randomised response, whether a certain record is in the sub-sample:
@@ -187,7 +186,7 @@ def advanced_composition(
     (0.489903, 1.1e-05)
     """
     e, d = _at_least_zero("epsilon", epsilon), _at_least_zero("delta", delta)
-    count, s = _whole("m", m), _open_unit("slack", slack)
+    count, s = check.integer_array("m", m), check.open_unit_array("slack", slack)
     with np.errstate(over="ignore"):
         total = e * np.sqrt(-2 * count * np.log(s)) + count * e * np.expm1(e)  # (4)
     return _number(total), _number(count * d + s)
@@ -670,12 +669,10 @@ def _target(
     k: ArrayLike,
     slack: ArrayLike | None,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    e = check.finite_array("epsilon", epsilon)
-    if (e <= 0).any():
-        raise ValueError(f"epsilon must be positive, got {e.min()}")
-    d = _open_unit("delta", delta)
+    e = check.positive_array("epsilon", epsilon)
+    d = check.open_unit_array("delta", delta)
     count, q = _sizes(n, m, k)
-    return e, d, count, q, d / 2 if slack is None else _open_unit("slack", slack)
+    return e, d, count, q, d / 2 if slack is None else check.open_unit_array("slack", slack)
 
 
 def _base(
@@ -699,26 +696,14 @@ def _release(epsilon: float, delta: float, m: int) -> tuple[float, float, int]:
 
 def _sizes(n: ArrayLike, m: ArrayLike, k: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """m and q = k/n as floats."""
-    records, count, size = _whole("n", n), _whole("m", m), _whole("k", k)
+    records, count, size = (
+        check.integer_array("n", n),
+        check.integer_array("m", m),
+        check.integer_array("k", k),
+    )
     if (size > records).any():
         raise ValueError("k must not exceed n: a sub-sample is drawn without replacement")
     return count, np.asarray(size / records)
-
-
-def _whole(name: str, values: ArrayLike) -> FloatArray:
-    raw: NDArray[Any] = check.unmasked(name, values)
-    if raw.dtype.kind not in "iu":
-        raise TypeError(f"{name} must hold integers, got {values!r}")
-    if (raw < 1).any():
-        raise ValueError(f"{name} must be at least 1, got {raw.min()}")
-    return raw.astype(np.float64)
-
-
-def _open_unit(name: str, values: ArrayLike) -> FloatArray:
-    x = check.finite_array(name, values)
-    if ((x <= 0) | (x >= 1)).any():
-        raise ValueError(f"{name} must lie strictly between 0 and 1, got {values!r}")
-    return x
 
 
 def _at_least_zero(name: str, values: ArrayLike) -> FloatArray:

@@ -161,10 +161,9 @@ def return_spread(f_min: float, f_max: float) -> tuple[float, float]:
     Returns
     -------
     largest_step : float
-        D = max(f_max - f_min, |f_min|, |f_max|): largest change of a return
-        when one trajectory is replaced by another, visited or not. The thesis
-        (Lemma 3.4) has f_min = 0, hence D = f_max; for |r| <= R_max its
-        constant must be doubled, D = 2 R_max / (1 - gamma).
+        D = max(f_max - f_min, |f_min|, |f_max|): largest change of a return when one trajectory is
+        replaced by another, visited or not. The thesis (Lemma 3.4) has f_min = 0, hence D = f_max;
+        for |r| <= R_max its constant must be doubled, D = 2 R_max / (1 - gamma).
     largest_size : float
         max(|f_min|, |f_max|).
 
@@ -203,9 +202,8 @@ def clipped_statistics(
     TypeError
         If data is of another type.
     ValueError
-        If data are averages whose single returns were not clipped to a range
-        inside this one: clipping an average afterwards does not bound what one
-        trajectory can do.
+        If data are averages whose single returns were not clipped to a range inside this one:
+        clipping an average afterwards does not bound what one trajectory can do.
     """
     if isinstance(data, FirstVisitReturns):
         return data.statistics((f_min, f_max))

@@ -18,10 +18,9 @@ The condition on lambda and what (3) subtracts from it are not needed: with lamb
 in the denominator the promise holds for every lambda > 0, and with less noise
 (``improved``; the proof is in :mod:`dprl.bounds.lsl_privacy`).
 
-Computing psi exactly: the sum in (1) is concave and piecewise linear in k with
-breakpoints m - v_s; the square root, the added constant and the logarithm keep
-it concave, and -k beta is linear, so ln of (2)'s terms is concave. On a piece
-A + B k its derivative vanishes where y = sqrt(A + B k) solves
+Computing psi exactly: the sum in (1) is concave and piecewise linear in k with breakpoints m - v_s;
+the square root, the added constant and the logarithm keep it concave, and -k beta is linear, so ln
+of (2)'s terms is concave. On a piece A + B k its derivative vanishes where y = sqrt(A + B k) solves
 
     c y^2 + q ||rho||_2 y = c B / beta,                                    (4)
 
@@ -90,9 +89,7 @@ def lsl_local_bound(
     4.0
     """
     v, rho, m, c, q = _bound_arguments(counts, weights, n_trajectories, coefficient, step_ratio)
-    k = check.finite_array("distance", distance)
-    if (k < 0).any():
-        raise ValueError(f"distance must not be negative, got {k.min()}")
+    k = check.array_from("distance", distance)
     total = (rho * np.minimum(v + k[..., None], m)).sum(axis=-1)
     out: FloatArray = (c * np.sqrt(total) + q * np.linalg.norm(rho)) ** 2  # (1)
     return out
@@ -517,9 +514,7 @@ def _bound_arguments(
     m = check.whole("n_trajectories", n_trajectories)
     if (v > m).any():
         raise ValueError(f"counts must not exceed the {m} trajectories, got {v.max():g}")
-    c = check.finite_array("coefficient", coefficient)
-    if (c <= 0).any():
-        raise ValueError(f"coefficient must be positive, got {c.min()}")
+    c = check.positive_array("coefficient", coefficient)
     q = check.real("step_ratio", step_ratio)
     if not 1 <= q <= 2:
         raise ValueError(f"step_ratio must lie in [1, 2], got {step_ratio!r}")

@@ -74,9 +74,7 @@ def lsw_local_bound(counts: ArrayLike, weights: ArrayLike, distance: ArrayLike =
     """
     v = check.count_array("counts", counts)
     w = check.weight_vector("weights", weights, v.shape[-1])
-    k = check.finite_array("distance", distance)
-    if (k < 0).any():
-        raise ValueError(f"distance must not be negative, got {k.min()}")
+    k = check.array_from("distance", distance)
     out: FloatArray = (w / np.maximum(v - k[..., None], 1.0) ** 2).sum(axis=-1)  # (1)
     return out
 
@@ -257,8 +255,7 @@ def lsw_global_sensitivity(
     Raises
     ------
     ValueError
-        If an argument is outside its range, or the solution is not unique and that was not
-        allowed.
+        If an argument is outside its range, or the solution is not unique and that was not allowed.
 
     Examples
     --------

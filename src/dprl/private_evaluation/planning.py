@@ -211,8 +211,7 @@ class Plan(ABC):
 
     def lsw_matrix(self, gamma: FloatArray, allow: bool) -> FloatArray:
         inverse = weighted_pseudo_inverse(self.phi, gamma, allow_rank_deficient=allow)
-        out: FloatArray = self.phi @ inverse * np.sqrt(gamma)
-        return out
+        return self.phi @ inverse * np.sqrt(gamma)
 
     def counts(self, size: int) -> tuple[FloatArray, FloatArray]:
         """Visit counts (nodes, N) whose weighted means stand for those over Binomial(k, p)."""
@@ -297,8 +296,7 @@ class _WeightedPlan(Plan):
         return self.lsw_matrix(self.weights, allow=False)
 
     def _matrices(self, v: FloatArray, size: int, ridge: float | None) -> FloatArray:
-        out: FloatArray = self.complete * (v > 0)[:, None, :]
-        return out
+        return self.complete * (v > 0)[:, None, :]
 
     def _mean_matrix(self, h: FloatArray, weights: FloatArray, size: int) -> FloatArray:
         # needs P[B_s > 0] only, which is known
@@ -340,8 +338,7 @@ class _RidgePlan(Plan):
             gram = target @ self.phi
             shifted = gram + shift * np.eye(gram.shape[-1])
             theta = np.asarray(np.linalg.solve(shifted, target), dtype=np.float64)
-        out: FloatArray = self.phi @ theta
-        return out
+        return self.phi @ theta
 
     def _mean_matrix(self, h: FloatArray, weights: FloatArray, size: int) -> FloatArray:
         return np.tensordot(weights, h, axes=1)

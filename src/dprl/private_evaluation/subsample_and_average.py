@@ -212,8 +212,7 @@ def base_noise(
             kept[key] = _masses(part, estimator.weights, size), {}
         masses, products = kept[key]
         psi.append(estimator.psi_of_masses(masses, one.beta, products))
-    out: FloatArray = one.sigma / np.sqrt(one.psi) * np.sqrt(np.concatenate(psi))
-    return out
+    return one.sigma / np.sqrt(one.psi) * np.sqrt(np.concatenate(psi))
 
 
 def _masses(counts: IntArray, weights: FloatArray, size: int) -> FloatArray:

@@ -228,8 +228,7 @@ def equation_4_31(n: int, subsamples: ArrayLike, size: ArrayLike, epsilon: float
     m, k = check.finite_array("subsamples", subsamples), check.finite_array("size", size)
     if (m <= 0).any() or (k <= 0).any():
         raise ValueError("subsamples and size must be positive")
-    out: FloatArray = np.log(m * k / count) / (m * k**2 * eps**2) + 1 / (k * m**2)
-    return out
+    return np.log(m * k / count) / (m * k**2 * eps**2) + 1 / (k * m**2)
 
 
 def choose_printed(

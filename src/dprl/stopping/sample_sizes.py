@@ -118,8 +118,7 @@ def noise_tail(x: ArrayLike, epsilon_stop: float) -> FloatArray:
     v, eps = check.finite_array("x", x), check.positive("epsilon_stop", epsilon_stop)
     if (v < 0).any():
         raise ValueError(f"x must not be negative, got {v.min()}")
-    out: FloatArray = 2 / 3 * np.exp(-eps * v / 4) - np.exp(-eps * v / 2) / 6  # (3)
-    return out
+    return 2 / 3 * np.exp(-eps * v / 4) - np.exp(-eps * v / 2) / 6  # (3)
 
 
 def noise_allowance(alpha: float, start: int, epsilon_stop: float, failure: float) -> float:
@@ -270,11 +269,8 @@ def lateness(alpha: float, beta: float) -> float:
 
 
 def _printed_overhead(alpha: float, beta: float, epsilon: ArrayLike) -> FloatArray:
-    eps = check.finite_array("epsilon", epsilon)
-    if (eps <= 0).any():
-        raise ValueError(f"epsilon must be positive, got {eps.min()}")
-    out: FloatArray = 3 * eps / (alpha * initial_sample_size(alpha, beta))
-    return out
+    eps = check.positive_array("epsilon", epsilon)
+    return 3 * eps / (alpha * initial_sample_size(alpha, beta))
 
 
 # -- sample sizes for one promise --------------------------------------------------------------
