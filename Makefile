@@ -42,7 +42,7 @@ venv: ## Make or complete .venv from requirements.lock (every other target does 
 	$(WANTED) > $(STAMP)
 
 book: venv ## Execute the pages that changed and build the site (PROFILE=quick: about a minute)
-	@$(PY) -m doit run -n $(JOBS) profile=$(PROFILE) jobs=$(JOBS)
+	@$(PY) -m companion.build --profile $(PROFILE) --jobs $(JOBS)
 
 paper: ## The same with the sizes of the papers; records results in data/results/paper
 	@$(MAKE) --no-print-directory book PROFILE=paper JOBS=1

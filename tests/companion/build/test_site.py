@@ -1,14 +1,13 @@
 """The table of contents, and a site that is built beside the last one or not at all."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from companion.build import freshness, site
+from companion.dependencies import sources_of
+from companion.files import digest, source_path
 
 TOC = """\
 format: jb-book
@@ -37,13 +36,14 @@ def root(tmp_path: Path) -> Path:
 
 def executed(root: Path, page: str) -> None:
     """Leave what a complete execution leaves."""
-    source, notebook = freshness.source_path(root, page), freshness.notebook_path(root, page)
+    source, notebook = source_path(root, page), freshness.notebook_path(root, page)
     for path in (source, notebook):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {page}\n")
     name = notebook.relative_to(root).as_posix()
     made_from = freshness.inputs(root, page, {"profile": "quick"})
-    stamp = freshness.make_stamp(root, page, made_from, {name: freshness.digest(notebook)})
+    made_from |= freshness.inputs_found(root, page, {"read": {}, "loaded": {}}, sources_of(root))
+    stamp = freshness.make_stamp(root, page, made_from, {name: digest(notebook)})
     freshness.stamp_path(root, page).write_text(json.dumps(stamp))
 
 
@@ -92,7 +92,7 @@ def test_page_without_valid_execution_stops_the_build(complete):
     site.build(complete, "quick")
     with pytest.raises(site.SiteError, match="3-a/page: profile quick -> paper"):
         site.build(complete, "paper")
-    freshness.source_path(complete, "3-a/inner").write_text("# Changed\n")
+    source_path(complete, "3-a/inner").write_text("# Changed\n")
     with pytest.raises(site.SiteError, match="3-a/inner: the page changed"):
         site.build(complete, "quick")
     freshness.stamp_path(complete, "3-a/page").unlink()
@@ -123,39 +123,3 @@ def test_complaints_are_the_warnings_of_the_log():
     log = "reading\nbook/a.md:3: WARNING: bad\nbook/a.md:3: WARNING: bad\nwriting\n"
     assert site._complaints(log) == "book/a.md:3: WARNING: bad"
     assert site._complaints("one\ntwo") == "one\ntwo"
-
-
-def test_doit_says_why_keeps_going_and_keeps_the_last_site(root):
-    """The real task graph on a small book: a failing page stops the site, not the other page."""
-    dodo = (Path(__file__).resolve().parents[3] / "dodo.py").read_text(encoding="utf-8")
-    (root / "dodo.py").write_text(dodo)
-    (root / "_toc.yml").write_text(TOC.replace("      - file: book/nb/scorecard\n", ""))
-    head = "---\nkernelspec: {display_name: Python 3, language: python, name: python3}\n---\n# P\n"
-    cell = "```{{code-cell}} ipython3\n{}\n```\n"
-    good = head + cell.format(':tags: [parameters]\n\nprofile = "quick"\nseed = 1')
-    for page, text in {"page": good, "inner": good + cell.format("1 / 0")}.items():
-        source = freshness.source_path(root, f"3-a/{page}")
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(text)
-    last = root / site.SITE / "index.html"
-    last.parent.mkdir(parents=True)
-    last.write_text("last good site")
-
-    run = subprocess.run(
-        [sys.executable, "-m", "doit", "run", "-n", "2"],
-        cwd=root,
-        env={**os.environ, "MPLCONFIGDIR": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode != 0
-    assert "3-a/page: never executed" in run.stdout
-    assert "3-a/page executed in" in run.stdout
-    assert "3-a/inner FAILED after" in run.stdout
-    assert "ZeroDivisionError" in run.stdout
-    assert "[2/2]" in run.stdout
-    assert "Failed: page 3-a/inner." in run.stdout
-    assert "The last good site is still _build/html/index.html" in run.stdout
-    assert last.read_text() == "last good site"
-    assert freshness.reason(root, "3-a/page", {"profile": "quick"}) is None

@@ -1,0 +1,199 @@
+"""The whole book: pages that must run, side by side, then the scorecard, then the site.
+
+``python -m companion.build`` (``make book``) says of every page why it runs or that it is up
+to date (:mod:`companion.build.freshness`). A page that fails keeps no other from running; the
+scorecard and the site wait for all of them, and until then the last good site stays. Whatever
+is killed, and when, the next run goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from companion.build import freshness, site
+from companion.dependencies import sources_of
+from companion.files import PROFILES, available_cores, digest
+
+#: They train what other pages of their chapter load: first, so that no page waits for them.
+EARLY = ("5-membership-inference/two-oracles", "5-membership-inference/a-real-leak")
+_SCORECARD = "book/nb/scorecard.md"
+_SCORECARD_RECORD = Path("_build/scorecard.json")
+
+
+@dataclass
+class Book:
+    """One run over the book.
+
+    Parameters
+    ----------
+    root : Path
+        The repository, absolute.
+    profile : str
+        ``quick``: pages are short and run side by side, each with one worker. ``paper``: one
+        page at a time, which gets all cores for its sweeps and the terminal for its progress.
+    jobs : int
+        Pages at the same time.
+    """
+
+    root: Path
+    profile: str = "quick"
+    jobs: int = 2
+    failed: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done = 0
+        if self.profile != "quick":
+            self.jobs = 1
+        self.pages = sorted(site.pages(self.root), key=lambda page: page not in EARLY)
+
+    def make(self) -> bool:
+        """Run what must run; whether all of it succeeded."""
+        sources = sources_of(self.root)
+        passed = {"profile": self.profile}
+        reasons = {p: freshness.reason(self.root, p, passed, sources) for p in self.pages}
+        sources.keep()
+        for page in (page for page, why in reasons.items() if why is None):
+            self._ends(page, "is up to date")
+        with ThreadPoolExecutor(self.jobs) as pool:
+            stale = [(page, why) for page, why in reasons.items() if why is not None]
+            list(pool.map(lambda item: self._execute(*item), stale))
+        if not self.failed and f"{site.PAGES}scorecard" in site.toc_entries(self.root):
+            self._unless_current("scorecard", self._scorecard_reason(), self._write_scorecard)
+        if not self.failed:
+            self._unless_current("site", site.reason(self.root), self._build_site)
+        self._sum_up()
+        return not self.failed
+
+    def _say(self, text: str) -> None:
+        with self._lock:
+            print(text, flush=True)
+
+    def _ends(self, page: str, text: str) -> None:
+        """Print the line that ends a page, with its count."""
+        with self._lock:
+            self._done += 1
+            print(f"[{self._done}/{len(self.pages)}] {page} {text}", flush=True)
+
+    def _execute(self, page: str, why: str) -> None:
+        """Run one page in a process of its own."""
+        self._say(f"      {page}: {why}")
+        started = time.monotonic()
+        workers = 1 if self.profile == "quick" else available_cores()
+        code, output = self._run(
+            "execution", page, f"--profile={self.profile}", f"--workers={workers}"
+        )
+        seconds = f"{time.monotonic() - started:.0f} s"
+        if code:
+            self.failed.append(f"page {page}")
+            self._ends(page, f"FAILED after {seconds}\n{output.rstrip()}")
+        else:
+            self._ends(page, f"executed in {seconds}")
+
+    def _run(self, module: str, *arguments: str) -> tuple[int, str]:
+        """Exit status and output of one of the build's own commands."""
+        # where a page may draw progress bars: nowhere when pages run side by side
+        terminal = os.ttyname(2) if self.jobs == 1 and os.isatty(2) else ""
+        found = subprocess.run(
+            [sys.executable, "-m", f"companion.build.{module}", *arguments],
+            cwd=self.root,
+            env={**os.environ, "DPRL_TTY": terminal},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return found.returncode, found.stdout
+
+    def _unless_current(self, what: str, why: str | None, make: Callable[[], str]) -> None:
+        """Make something if there is a reason; ``make`` returns what went wrong."""
+        self._say(f"{what}: {why}" if why else f"{what} is up to date")
+        started = time.monotonic()
+        problem = make() if why else ""
+        if problem:
+            self.failed.append(what)
+            self._say(f"{what} FAILED\n{problem.rstrip()}")
+        elif why:
+            self._say(f"{what} made in {time.monotonic() - started:.0f} s")
+
+    def _scorecard_inputs(self) -> dict[str, str | None]:
+        """Digest of the ledger, the verdicts, the generator, and the pages it links to."""
+        patterns = (
+            "_toc.yml",
+            "book/claims.yml",
+            "book/nb/**/*.claims.json",
+            "book/nb/**/*.ipynb",
+            "notebooks/**/*.md",
+        )
+        paths = [path for pattern in patterns for path in self.root.glob(pattern)]
+        found = {p.relative_to(self.root).as_posix(): digest(p) for p in paths if _shown(p)}
+        sources = sources_of(self.root)
+        names = [name for name in ("companion.build.scorecard",) if name in sources]
+        return found | sources.reached(names=names).modules
+
+    def _scorecard_outputs(self) -> dict[str, str | None]:
+        return {_SCORECARD: digest(self.root / _SCORECARD)}
+
+    def _scorecard_reason(self) -> str | None:
+        record = self.root / _SCORECARD_RECORD
+        made_from, outputs = self._scorecard_inputs(), self._scorecard_outputs()
+        return freshness.record_reason(record, made_from, outputs)
+
+    def _write_scorecard(self) -> str:
+        code, output = self._run("scorecard")
+        if not code:
+            record = self.root / _SCORECARD_RECORD
+            freshness.write_record(record, self._scorecard_inputs(), self._scorecard_outputs())
+        return output if code else ""
+
+    def _build_site(self) -> str:
+        try:
+            site.build(self.root, self.profile)
+        except site.SiteError as error:
+            return str(error)
+        return ""
+
+    def _sum_up(self) -> None:
+        """Name what failed, and where the site is."""
+        index = site.SITE / "index.html"
+        there = (self.root / index).exists()
+        if self.failed:
+            print(f"Failed: {', '.join(self.failed)}.")
+            print(f"The last good site is still {index}" if there else "There is no site yet.")
+        elif there:
+            print(f"The site is {index}")
+
+
+def _shown(path: Path) -> bool:
+    return ".staging" not in path.parts
+
+
+def _interrupted(_signal: int, _frame: object) -> None:
+    """End at once on Ctrl-C; the pages get the same signal and clean up after themselves."""
+    os.write(2, b"\nInterrupted. What is finished stays.\n")
+    os._exit(130)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line from the root of the repository; 1 if anything failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m companion.build",
+        description="Execute the pages that changed and build the site.",
+    )
+    parser.add_argument("--profile", default="quick", choices=PROFILES)
+    parser.add_argument("--jobs", type=int, default=2, help="quick pages at the same time")
+    options = parser.parse_args(argv)
+    if options.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {options.jobs}")
+    signal.signal(signal.SIGINT, _interrupted)
+    return int(not Book(Path.cwd().resolve(), options.profile, options.jobs).make())
