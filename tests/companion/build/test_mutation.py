@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from companion import records
-from companion.build import mutation
+from companion.build import mutants, mutation
+from companion.build.mutated_page import words_behind
 
 PAGE = "1-chapter/page"
 MATHS = '''
@@ -83,7 +84,7 @@ def outcome(repository):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(repository)
         patch.setenv("PYTHONPATH", str(repository), prepend=":")
-        wanted = set(mutation.public_functions("tiny.bounds"))
+        wanted = set(mutants.public_functions("tiny.bounds"))
         assert wanted == {
             f"tiny.bounds.{n}" for n in ("pinned", "loose", "too_low", "never_called", "Law.mass")
         }
@@ -194,7 +195,7 @@ def test_a_page_that_fails_unchanged_is_an_error(repository, monkeypatch):
     text = (repository / f"notebooks/{PAGE}.md").read_text()
     path.write_text(text.replace("mass - 1", "mass - 2"))
     monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
-    with pytest.raises(mutation.MutationError, match="fails unchanged: AssertionError in code"):
+    with pytest.raises(mutants.MutationError, match="fails unchanged: AssertionError in code"):
         mutation.examine(
             repository, "1-chapter/broken", {"tiny.bounds.pinned"}, packages=("tiny.bounds", "tiny")
         )
@@ -210,33 +211,33 @@ class Pair:
 
 
 def test_numbers_are_changed_wherever_they_are():
-    assert mutation.mutate((1.0, [2.0], "x", None), "x 2") == (2.0, [4.0], "x", None)
-    assert mutation.mutate(True, "x 2") is False
-    assert mutation.mutate(np.bool_(False), "x 0.5") is True
-    assert mutation.mutate(3, "x 2") == 6
-    assert mutation.mutate(1, "x 0.95") == 0  # an integer changes, however small the factor
-    assert mutation.mutate(np.int64(10), "x 1.052631579") == 11
-    assert mutation.mutate(Pair(1.0, "x"), "x 2").low == 2.0
-    assert mutation.mutate(1.0, "negated") == -1.0
-    changed = mutation.mutate(np.array([[1.0, 2.0]]), "x 0.5")
+    assert mutants.mutate((1.0, [2.0], "x", None), "x 2") == (2.0, [4.0], "x", None)
+    assert mutants.mutate(True, "x 2") is False
+    assert mutants.mutate(np.bool_(False), "x 0.5") is True
+    assert mutants.mutate(3, "x 2") == 6
+    assert mutants.mutate(1, "x 0.95") == 0  # an integer changes, however small the factor
+    assert mutants.mutate(np.int64(10), "x 1.052631579") == 11
+    assert mutants.mutate(Pair(1.0, "x"), "x 2").low == 2.0
+    assert mutants.mutate(1.0, "negated") == -1.0
+    changed = mutants.mutate(np.array([[1.0, 2.0]]), "x 0.5")
     assert changed.tolist() == [[0.5, 1.0]]
-    assert mutation.mutate(np.array([True, False]), "x 2").tolist() == [False, True]
-    assert mutation.mutate(np.array([1, 0, 3]), "x 0.95").tolist() == [0, 0, 2]
+    assert mutants.mutate(np.array([True, False]), "x 2").tolist() == [False, True]
+    assert mutants.mutate(np.array([1, 0, 3]), "x 0.95").tolist() == [0, 0, 2]
     frame = pd.DataFrame({"m": [1], "loss": [2.0]})
-    assert mutation.mutate(frame, "x 2").to_dict("records") == [{"m": 1, "loss": 4.0}]
+    assert mutants.mutate(frame, "x 2").to_dict("records") == [{"m": 1, "loss": 4.0}]
     assert frame.loss[0] == 2.0
-    with pytest.raises(mutation.MutationError, match="no mutation is called"):
-        mutation.mutate(1.0, "forgotten")
+    with pytest.raises(mutants.MutationError, match="no mutation is called"):
+        mutants.mutate(1.0, "forgotten")
 
 
 @pytest.mark.parametrize("value", ["x", None, [], {}, np.array(["a"]), pd.Series(["a"])])
 def test_what_holds_no_number_is_left_alone(value):
-    assert not mutation.holds_numbers(value)
+    assert not mutants.holds_numbers(value)
 
 
 def test_words_behind_a_claim_follow_what_fills_a_list():
     cells = ["l = []\nm = g()", "l.append(f())\nm += h()", "claims.check('t:1', printed=all(l))"]
-    words = mutation.words_behind(cells, 2, "t:1")
+    words = words_behind(cells, 2, "t:1")
     assert "f" in words
     assert not {"g", "h"} & words
 
@@ -251,7 +252,7 @@ def test_words_behind_a_claim_follow_what_fills_a_list():
 )
 def test_bad_notes_are_refused(tmp_path, text, match):
     (tmp_path / "mutation.yml").write_text(text)
-    with pytest.raises(mutation.MutationError, match=match):
+    with pytest.raises(mutants.MutationError, match=match):
         mutation.load_notes(tmp_path / "mutation.yml")
 
 

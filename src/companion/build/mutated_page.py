@@ -1,0 +1,610 @@
+"""One page of the book, executed once, with mutants of the values that it uses.
+
+The process forks when a value first appears: the child goes on with the changed value, notes
+what the page notices, and ends; the parent waits, and goes on with the right one.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import inspect
+import itertools
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from companion import claims, records
+from companion.build.mutants import (
+    BOUNDS,
+    FURTHER,
+    PACKAGES,
+    REQUIRED,
+    SHARPER,
+    MutationError,
+    function_in,
+    functions_of,
+    holds_numbers,
+    mutate,
+    public_functions,
+)
+from companion.files import digest, source_path, write_atomic
+from companion.page_code import code_of_page
+
+
+@dataclass
+class Result:
+    """What one mutant showed: the first notice, and the claims whose own checks failed."""
+
+    function: str
+    mutation: str
+    notice: str = ""
+    moved: list[str] = field(default_factory=list)
+
+
+def words_behind(cells: Sequence[str], cell: int, claim_id: str) -> set[str]:
+    """Names in the code that a claim's check rests on, statement by statement backwards.
+
+    Parameters
+    ----------
+    cells : sequence of str
+        Code of the page.
+    cell : int
+        Place of the claim's cell.
+    claim_id : str
+        The claim.
+
+    Returns
+    -------
+    set of str
+        Names, of functions and attributes too; some of them perhaps in vain.
+
+    Examples
+    --------
+    >>> cells = ["a = f()", "b = a", "c = g(); claims.check('t:1', printed=b < 1)"]
+    >>> sorted(words_behind(cells, 2, "t:1"))
+    ['a', 'b', 'check', 'claims', 'f']
+    """
+    behind: set[str] = set()
+    for place in range(cell, -1, -1):
+        try:
+            statements = ast.parse(code_of_page(f"```{{code-cell}}\n{cells[place]}\n```\n")).body
+        except SyntaxError:  # a line of IPython's
+            continue
+        for statement in reversed(statements):
+            stored, words, texts = _names_in(statement)
+            checks = place == cell and claim_id in texts
+            if checks or stored & behind:
+                behind |= words
+    return behind
+
+
+def _names_in(statement: ast.stmt) -> tuple[set[str], set[str], set[object]]:
+    """Names that a statement may change, all its words, and its texts."""
+    stored: set[str] = set()
+    words: set[str] = set()
+    texts: set[object] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            words.add(node.id)
+            if not isinstance(node.ctx, ast.Load):
+                stored.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            words.add(node.attr)
+            # x.append(...), x[...] = ..., x.y = ...: x may be another one afterwards
+        elif isinstance(node, ast.Constant):
+            texts.add(node.value)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            stored.add(node.name)
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            inner: ast.expr = node
+            while isinstance(inner, ast.Attribute | ast.Subscript):
+                inner = inner.value
+            changed = not isinstance(node.ctx, ast.Load) or (
+                isinstance(node, ast.Attribute) and node.attr in _CHANGING
+            )
+            if isinstance(inner, ast.Name) and changed:
+                stored.add(inner.id)
+    return stored, words, texts
+
+
+#: Methods that change what they belong to.
+_CHANGING = {"append", "extend", "add", "update", "setdefault", "insert", "sort"}
+
+
+class _Enough(BaseException):
+    """A mutant has shown what it can."""
+
+
+class Session:
+    """One execution of a page, in which values are changed as they first appear.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    page : str
+        Name of the page.
+    stage : str
+        Which values are changed: ``bounds``, ``package`` or ``page``.
+    unmoved : set of str
+        Claims of the page that no change has moved yet.
+    wanted : set of str
+        Functions of the bounds whose own rows are sought on this page; others are changed only
+        while claims are unmoved.
+    jobs : int
+        Mutants alive at the same time.
+    seconds : float
+        How long a mutant may take.
+    packages : sequence of str
+        The package of the bounds, and those whose other functions may be changed.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        page: str,
+        stage: str,
+        unmoved: set[str],
+        wanted: set[str],
+        jobs: int = 1,
+        seconds: float = 120.0,
+        packages: Sequence[str] = (BOUNDS, *PACKAGES),
+    ) -> None:
+        self.bounds = packages[0]
+        self.prefixes = tuple(f"{package}." for package in packages[1:])
+        self.root, self.page, self.stage = root, page, stage
+        self.unmoved, self.wanted, self.jobs = set(unmoved), set(wanted), jobs
+        self.limit = seconds
+        self.results: list[Result] = []
+        self.seconds = 0.0
+        self.cells = _cells(root, page)
+        ids = list(claims.load(root / "book" / "claims.yml"))
+        self.claims_of_cell = [{i for i in ids if f'"{i}"' in code} for code in self.cells]
+        self.behind = {
+            claim_id: (cell, words_behind(self.cells, cell, claim_id))
+            for cell, found in enumerate(self.claims_of_cell)
+            for claim_id in found
+        }
+        self.mutant: Result | None = None
+        self._cell = 0
+        self._pipe = -1
+        self._over = False  # the mutant has shown what it can
+        self._brief = False  # one notice is all that the mutant is for
+        self._turn = 0
+        self._seen: set[str] = set()
+        self._alive: dict[int, tuple[int, Result]] = {}
+        self._queue: list[tuple[str, str]] = []
+        self._stages: list[Path] = []
+        self._shell: Any = None
+        self._namespace: dict[str, Any] = {}
+
+    # -- what is observed
+
+    def _observe_package(self) -> None:
+        if self.stage == "bounds":
+            names = public_functions(self.bounds)
+        elif self.stage == "package":
+            modules = [m for m in list(sys.modules) if m.startswith(self.prefixes)]
+            names = {}
+            for module in modules:
+                if not module.startswith(self.bounds):
+                    names |= functions_of(sys.modules[module])
+            # the recorded numbers: other pages' computations
+            for function in (function_in(records.load), function_in(records.read)):
+                if function is not None:
+                    names[f"{records.__name__}.{function.__name__}"] = function
+        else:
+            return
+        for name, function in names.items():
+            _observe(function, functools.partial(self._called, name))
+
+    def _called(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        value = function(*args, **kwargs)
+        # of the package what the page itself calls, of the bounds every call
+        if self.stage == "package" and sys._getframe(2).f_globals is not self._namespace:
+            return value
+        return self.value(name, value)
+
+    def value(self, name: str, value: Any) -> Any:
+        """The value of a function, or of a name of the page, as this process must see it."""
+        if self.mutant is not None:
+            if name != self.mutant.function or self._over:
+                return value
+            self._turn += 1
+            return mutate(value, self.mutant.mutation, self._turn - 1)
+        if name in self._seen or not holds_numbers(value):
+            return value
+        self._seen.add(name)
+        if self.stage == "bounds":
+            changed = self._sharpen(name)
+        else:
+            changed = any(
+                self._last_cell(name) >= self._cell and self._try(name, m) for m in FURTHER
+            )
+        return self.value(name, value) if changed else value
+
+    def _sharpen(self, name: str) -> bool:
+        """Both factors, then smaller ones where they were noticed; true in a mutant."""
+        if name not in self.wanted and self._last_cell(name) < self._cell:
+            return False
+        if any(self._try(name, mutation) for mutation in REQUIRED):
+            return True
+        if name not in self.wanted or "jax" in sys.modules:
+            return False
+        while any(result.function == name for _, result in self._alive.values()):
+            self._reap()
+        for mutation, smaller in SHARPER.items():
+            noticed = any(
+                r.function == name and r.mutation == mutation and r.notice for r in self.results
+            )
+            for step in smaller if noticed else ():
+                if self._try(name, step):
+                    return True
+                while any(result.function == name for _, result in self._alive.values()):
+                    self._reap()
+                if self.results[-1].notice:
+                    break
+        return False
+
+    def _last_cell(self, name: str) -> int:
+        """The last cell with an unmoved claim whose check a value can reach; -1 if none."""
+        words = set(re.findall(r"\w+", name.removeprefix("page: ")))
+        if not name.startswith("page: "):
+            words = {name.rpartition(".")[2]}
+        cells = [
+            c for i, (c, behind) in self.behind.items() if i in self.unmoved and words & behind
+        ]
+        return max(cells, default=-1)
+
+    # -- mutants
+
+    def _try(self, name: str, mutation: str) -> bool:
+        """Make a mutant; true in the mutant itself."""
+        if "jax" in sys.modules:  # its threads do not survive a fork
+            self._queue.append((name, mutation))
+            return False
+        while len(self._alive) >= self.jobs:
+            self._reap()
+        if self.stage != "bounds" and self._last_cell(name) < self._cell:
+            return False
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            self._pipe = write
+            self._alive = {}
+            self._start_mutant(name, mutation)
+            return True
+        os.close(write)
+        self._alive[pid] = (read, Result(name, mutation))
+        return False
+
+    def _start_mutant(self, name: str, mutation: str) -> None:
+        self.mutant, self._turn, self._over = Result(name, mutation), 0, False
+        self._brief = mutation in itertools.chain(*SHARPER.values())
+        self._new_place(copied=True)
+        signal.signal(signal.SIGALRM, self._late)
+        signal.alarm(max(1, int(self.limit)))
+
+    def _late(self, *_: object) -> None:
+        assert self.mutant is not None
+        self._finish("timeout")
+
+    def _reap(self) -> None:
+        ready, _, _ = select.select([pipe for pipe, _ in self._alive.values()], [], [], 1.0)
+        for pid, (pipe, result) in list(self._alive.items()):
+            if pipe not in ready:
+                continue
+            with os.fdopen(pipe) as stream:
+                text = stream.read()
+            os.waitpid(pid, 0)
+            del self._alive[pid]
+            if text:
+                result = Result(**json.loads(text))
+            else:
+                result.notice = "the process died"
+            self._note(result)
+
+    def _note(self, result: Result) -> None:
+        self.results.append(result)
+        self.unmoved -= set(result.moved)
+        moved = f" [{', '.join(result.moved)}]" if result.moved else ""
+        say(f"  {result.function} {result.mutation}: {result.notice or 'not noticed'}{moved}")
+
+    def _finish(self, notice: str = "") -> None:
+        """End a mutant with what it showed."""
+        assert self.mutant is not None
+        if self._over:
+            return
+        self._over = True
+        signal.alarm(0)
+        self.mutant.notice = self.mutant.notice or notice
+        if self._pipe < 0:
+            raise _Enough
+        shutil.rmtree(self._stages[-1], ignore_errors=True)
+        os.write(self._pipe, json.dumps(dataclasses.asdict(self.mutant)).encode())
+        os._exit(0)
+
+    # -- the page
+
+    def run(self) -> None:
+        """Execute the page, with its mutants.
+
+        Raises
+        ------
+        MutationError
+            If the page fails although nothing is changed.
+        """
+        self._shell = _shell()
+        self._namespace = self._shell.user_ns
+        self._shell.ast_transformers.append(_Asserts())
+        if self.stage == "page":
+            self._shell.ast_transformers.append(_Values())
+        self._watch_claims()
+        self._new_place(copied=False)
+        started = time.monotonic()
+        try:
+            self._execute()
+            while self._alive:
+                self._reap()
+            self.seconds = time.monotonic() - started
+            for name, mutation in self._queue:
+                if self.stage == "bounds" or self._last_cell(name) >= 0:
+                    self._run_again(name, mutation)
+        finally:
+            for stage in self._stages:
+                shutil.rmtree(stage, ignore_errors=True)
+
+    def _run_again(self, name: str, mutation: str) -> None:
+        """A mutant of a page that cannot fork: the whole page once more."""
+        self._shell.reset(new_session=False)
+        for module in [m for n, m in sys.modules.items() if n.startswith(self.prefixes)]:
+            for entry in list(vars(module).values()):
+                if hasattr(entry, "cache_clear"):
+                    entry.cache_clear()
+        self._start_mutant(name, mutation)
+        assert self.mutant is not None
+        with contextlib.suppress(_Enough):
+            self._execute()
+        result, self.mutant = self.mutant, None
+        self._note(result)
+
+    def _execute(self) -> None:
+        self._shell.user_ns["__assert__"] = self.asserted
+        if self.stage == "page":
+            self._shell.user_ns["__value__"] = self.value
+        for cell, code in enumerate(self.cells):
+            self._cell = cell
+            self._observe_package()  # also what the page has imported since
+            outcome = self._shell.run_cell(code, store_history=False)
+            if self._over:
+                return
+            error = outcome.error_before_exec or outcome.error_in_exec
+            if error is not None:
+                self._failed(error)
+            _close_figures()
+            mutant = self.mutant
+            if mutant is not None and (mutant.notice or self.stage != "bounds"):
+                if self._last_cell(mutant.function) <= self._cell:
+                    self._finish()
+            elif mutant is None and self._done():
+                return
+        if self.mutant is not None:
+            self._finish()
+
+    def _done(self) -> bool:
+        """Whether the rest of the page has nothing left that a change could show."""
+        left = [cell for claim, (cell, _) in self.behind.items() if claim in self.unmoved]
+        return self.stage != "bounds" and max(left, default=-1) <= self._cell
+
+    def _failed(self, error: BaseException) -> None:
+        where = f"{type(error).__name__} in code cell {self._cell + 1}"
+        if self.mutant is None:
+            raise MutationError(f"{self.page} fails unchanged: {where}: {error}")
+        self._finish(where)
+
+    def asserted(self, condition: object) -> object:
+        """What stands for an assertion of the page: a mutant notes it, and goes on."""
+        if condition or self.mutant is None:
+            return condition
+        self.mutant.notice = self.mutant.notice or f"assertion in code cell {self._cell + 1}"
+        # the cell's own assertion stands in for the claims that the cell checks
+        moved = self.claims_of_cell[self._cell] & self.unmoved
+        self.mutant.moved += sorted(moved)
+        self.unmoved -= moved
+        if self._brief or self._last_cell(self.mutant.function) < self._cell:
+            self._finish()
+        return True
+
+    def _watch_claims(self) -> None:
+        """Let a mutant note a verdict that differs, and go on for the sake of the others."""
+
+        def observed(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            if self.mutant is None:
+                return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except (claims.ClaimError, claims.ClaimMismatch):
+                claim = claims.load(self.root / "book" / "claims.yml")[args[0]]
+                self.mutant.notice = self.mutant.notice or f"claim {claim.id}"
+                self.mutant.moved.append(claim.id)
+                self.unmoved.discard(claim.id)
+                if self._brief or self._last_cell(self.mutant.function) < self._cell:
+                    self._finish()
+                return claims.Badge(claim.id, claim.expected, {})
+
+        check = function_in(claims.check)
+        assert check is not None
+        _observe(check, observed)
+
+    def _new_place(self, *, copied: bool) -> None:
+        """A repository of its own, so that no changed number reaches a cache or a record.
+
+        Everything in it is a link to the true one, except ``_build``, of which it has a copy.
+        """
+        before = Path.cwd() / "_build" if copied else self.root / "_build"
+        place = self.root / "_build" / "mutation" / "runs" / f"{os.getpid()}-{len(self._stages)}"
+        shutil.rmtree(place, ignore_errors=True)
+        (place / "_build").mkdir(parents=True)
+        self._stages.append(place)
+        for entry in self.root.iterdir():
+            if entry.name not in ("_build", ".git"):
+                (place / entry.name).symlink_to(entry)
+        for name in ("membership", "shared", "sweeps", "matplotlib", "interactive"):
+            if (before / name).is_dir():
+                shutil.copytree(before / name, place / "_build" / name, copy_function=os.link)
+        stage = place / "_build" / "stage"
+        if copied and self._pipe >= 0:
+            shutil.copytree(before / "stage", stage)
+        stage.mkdir(exist_ok=True)
+        os.chdir(place)
+        os.environ["DPRL_STAGE"] = str(stage)
+
+
+_OBSERVED: set[int] = set()
+
+
+def _observe(
+    function: types.FunctionType, observer: Callable[[Callable[..., Any], Any, Any], Any]
+) -> None:
+    """Send every call of a function, under whatever name, through an observer.
+
+    Its code is exchanged, not the function, so that every module and page that has imported
+    it, and every object that holds it, sees the other value.
+    """
+    code = function.__code__
+    if id(function) in _OBSERVED or code.co_freevars or inspect.isgeneratorfunction(function):
+        return
+    _OBSERVED.add(id(function))
+    function.__dict__.setdefault("__signature__", inspect.signature(function))
+    original = types.FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__
+    )
+    original.__kwdefaults__ = function.__kwdefaults__
+    hook = f"__observer_{id(function)}__"
+    function.__globals__[hook] = functools.partial(observer, original)
+    space: dict[str, Any] = {}
+    exec(f"def f(*a, **k):\n    return {hook}(a, k)", space)
+    function.__code__ = space["f"].__code__.replace(
+        co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
+    )
+    function.__defaults__, function.__kwdefaults__ = None, None
+
+
+class _Asserts(ast.NodeTransformer):
+    """Send what a page asserts through ``__assert__``."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
+        """Change one assertion."""
+        node.test = ast.Call(ast.Name("__assert__", ast.Load()), [node.test], [])
+        return ast.fix_missing_locations(node)
+
+
+class _Values(ast.NodeTransformer):
+    """Send what a page assigns, and what its own functions return, through ``__value__``."""
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        """Change the statements of a cell."""
+        for statement in node.body:
+            self._through(statement)
+        return ast.fix_missing_locations(node)
+
+    def _through(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple):
+            node.value = _seen_by(ast.unparse(node.targets[0]), node.value)
+        elif isinstance(node, ast.FunctionDef):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Return) and inner.value is not None:
+                    inner.value = _seen_by(f"{node.name}()", inner.value)
+        elif isinstance(node, ast.For | ast.With | ast.If | ast.While):
+            for statement in node.body:
+                self._through(statement)
+
+
+def _seen_by(name: str, value: ast.expr) -> ast.expr:
+    call = ast.Call(ast.Name("__value__", ast.Load()), [ast.Constant(f"page: {name}"), value], [])
+    return ast.copy_location(call, value)
+
+
+def _shell() -> Any:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    setattr(shell, "showtraceback", lambda *_, **__: None)  # noqa: B010
+    return shell
+
+
+def _close_figures() -> None:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
+
+
+def _cells(root: Path, page: str) -> list[str]:
+    import jupytext
+
+    book = jupytext.read(source_path(root, page), fmt="md:myst")
+    return [cell.source for cell in book.cells if cell.cell_type == "code"]
+
+
+_terminal = 2
+
+
+def say(text: str) -> None:
+    os.write(_terminal, f"{text}\n".encode())
+
+
+def work(root: Path, order: Path) -> None:
+    """Do what an order says, in a process of its own, and write the outcome beside it."""
+    global _terminal
+    task = json.loads(order.read_text(encoding="utf-8"))
+    _terminal = os.dup(2)
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    session = Session(
+        root,
+        task["page"],
+        task["stage"],
+        set(task["unmoved"]),
+        set(task["wanted"]),
+        task["jobs"],
+        task["limit"],
+        task["packages"],
+    )
+    error = ""
+    try:
+        session.run()
+    except MutationError as problem:
+        error = str(problem)
+    outcome = {
+        "error": error,
+        "seconds": round(session.seconds, 1),
+        "modules": _modules_used(root),
+        "unmoved": sorted(session.unmoved),
+        "results": [dataclasses.asdict(result) for result in session.results],
+    }
+    write_atomic(order.with_suffix(".out"), json.dumps(outcome))
+
+
+def _modules_used(root: Path) -> dict[str, str | None]:
+    """Digests of the modules that are loaded and may be changed."""
+    used = {}
+    for name, module in sorted(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if name.startswith(tuple(f"{p}." for p in PACKAGES)) and path:
+            used[os.path.relpath(path, root)] = digest(Path(path))
+    return used
