@@ -1,14 +1,17 @@
 """What a stranger installs: the names in front, the parts, the wheel in an empty environment."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections import Counter
 from pathlib import Path
 
+import jupytext
 import pytest
 
 import dprl
@@ -67,6 +70,87 @@ def test_the_cheat_sheet_lists_the_names_in_front():
     listed = re.findall(r"^   ~(dprl\.\S+)\.(\w+)$", text, flags=re.MULTILINE)
     assert [name for _, name in listed] == [name for part in dprl._PARTS.values() for name in part]
     assert {f"dprl.{part}" for part in dprl._PARTS} == {part for part, _ in listed}
+
+
+# ------------------------------------------------------------------------- what pages import
+
+
+def code_of(page):
+    """The program of a page."""
+    cells = jupytext.reads(page.read_text(encoding="utf-8"), fmt="md:myst").cells
+    return ast.parse("\n".join(cell.source for cell in cells if cell.cell_type == "code"))
+
+
+def defined(tree):
+    """Names that a program gives to things of its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def is_module(name):
+    return (PACKAGE.parent / name.replace(".", "/")).with_suffix(".py").exists() or (
+        PACKAGE.parent / name.replace(".", "/") / "__init__.py"
+    ).exists()
+
+
+def used(tree):
+    """What a program takes from the package: module that it goes through, and name."""
+    parts = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dprl":
+            for alias in node.names:
+                if is_module(f"{node.module}.{alias.name}") and alias.name not in dprl.__all__:
+                    parts[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                else:
+                    yield node.module, alias.name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            part = parts.get(node.value.id)
+            if part is not None:
+                yield part, node.attr
+
+
+PAGES = sorted((ROOT / "notebooks").rglob("*.md"))
+
+
+def test_what_many_pages_use_stands_in_front():
+    pages = Counter(
+        name
+        for page in PAGES
+        for name in {name for part, name in used(code_of(page)) if "bounds" not in part}
+    )
+    assert {name for name, count in pages.items() if count >= 7} <= set(dprl.__all__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_a_page_takes_the_names_in_front_from_the_package(page):
+    tree = code_of(page)
+    around = {
+        f"{part}.{name}"
+        for part, name in set(used(tree))
+        if part != "dprl" and name in dprl.__all__ and name not in set(defined(tree))
+        if getattr(importlib.import_module(part), name) is getattr(dprl, name)
+    }
+    assert around == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_a_page_shows_no_private_name(page):
+    names = set()
+    for node in ast.walk(code_of(page)):
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((getattr(node, "module", None) or "").split("."))
+            names.update(part for alias in node.names for part in alias.name.split("."))
+    assert {name for name in names if re.match(r"_(?!_)", name)} == set()
 
 
 # --------------------------------------------------------------------------------- the parts
