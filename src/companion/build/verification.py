@@ -1,16 +1,20 @@
 """Do the recorded results come out again?
 
-``python -m companion.build.verification`` (``make verify``) executes every page that has
-recorded results, at the sizes of the papers, into a folder of its own below ``_build``, and
-compares each table with the recorded one: keys, texts and integers must be equal, floats
-agree within a tolerance. What became of a page's tables is printed when the page is done.
-Names of pages or tables as arguments (``make verify PAGE=...``) select what is computed.
+``python -m companion.build.verification`` (``make verify``) computes the recorded tables again
+and compares: keys, texts and integers must be equal, floats agree within a tolerance. A page
+with tables of the profile ``paper`` is executed at these sizes; a command that recorded some
+(:func:`companion.records.keep`), of ``laptop`` too, is run again. All of it happens in a folder
+below ``_build``: neither ``book/nb`` nor ``data/results`` is touched. What became of the tables
+of a page or command is printed when it is done, and a table that agreed is noted with its code
+(:mod:`companion.build.verified`); ``--accept REASON`` notes without computing. Names of pages
+or tables (``make verify PAGE=...``) select what is computed.
 
 With ``--sample`` (``make verify SAMPLE=1``) one piece of each table is computed: a page runs up
-to its last recorded table, the grids that ``data/results/samples.yml`` names are cut to their
-first entries, and every row that comes out must be a row of the recorded table. Seeds belong
-to places in a list of tasks, and the list is cut at its end, so the rows are the same. A table
-of which no piece can be had is listed as not sampled, with the reason:
+to its last recorded table, and the grids that ``data/results/samples.yml`` names are cut to
+their first entries; a command gets the further ``arguments`` that stand there. Every row that
+comes out must be a row of the recorded table. Seeds belong to places in a list of tasks, and
+the list is cut at its end, so the rows are the same. A table of which no piece can be had is
+listed as not computed, with the reason; a command whose every table is skipped is never run:
 
 .. code-block:: yaml
 
@@ -18,17 +22,12 @@ of which no piece can be had is listed as not sampled, with the reason:
       first: {problems: 1}
     6-off-policy/mountain-car:
       skip: "the cheapest row takes twenty minutes"
-
-A table that agreed is noted in ``data/results/verified.json``, with digests of the page's code
-and of what this uses (:func:`stale`). So a table that is older than its code is found
-without computing anything. ``--accept REASON`` notes pages without computing them.
+    python -m experiments.chapter_5 --profile laptop:
+      arguments: --cell Hopper-v5-10
 
 Floating-point results differ in their last digits from processor to processor, so bytes are
-never compared. Neither ``book/nb`` nor ``data/results`` is touched. Tables that a command
-made (:func:`companion.records.keep`) are left out: they take hours.
-
-The tolerance is 1e-6 relative or 1e-12 absolute; ``data/results/tolerances.yml`` may name
-another for a file, with the reason:
+never compared. The tolerance is 1e-6 relative or 1e-12 absolute; ``data/results/tolerances.yml``
+may name another for a file, with the reason:
 
 .. code-block:: yaml
 
@@ -41,10 +40,12 @@ import argparse
 import ast
 import functools
 import json
+import shlex
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,9 @@ import yaml
 
 from companion import records
 from companion.build.execution import PageError, Run, execute_page
-from companion.build.freshness import changed
-from companion.dependencies import Sources, recorded_by_page, sources_of
-from companion.files import available_cores, write_atomic
+from companion.build.verified import digests, is_command, note, recorded_tables, table_path
+from companion.dependencies import sources_of
+from companion.files import available_cores
 from companion.page_code import recording_cells
 
 _SHOWN = 5  # differences printed per table
@@ -76,9 +77,9 @@ class Outcome:
     Parameters
     ----------
     name : str
-        File name.
+        File name, with ``laptop/`` before it if that is its profile.
     page : str
-        Page that makes it.
+        Page or command that makes it.
     rows : int
         Rows of the recorded table.
     problem : str
@@ -86,7 +87,7 @@ class Outcome:
     compared : int
         Rows that were computed again.
     skipped : str
-        Why the table was not sampled; empty if it was.
+        Why the table was not computed; empty if it was.
     """
 
     name: str
@@ -99,7 +100,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a sample computes of a page.
+    """What a sample computes of a page, or of a command.
 
     Parameters
     ----------
@@ -107,10 +108,13 @@ class Sample:
         Name of a list or dict of the page to how many of its first entries are used.
     skip : mapping
         Table (without suffix) to the reason why it is not sampled; under ``*`` all others.
+    arguments : str
+        What is typed after the command.
     """
 
     first: Mapping[str, int] = field(default_factory=dict)
     skip: Mapping[str, str] = field(default_factory=dict)
+    arguments: str = ""
 
     def reason(self, table: str) -> str:
         """Why a table is not sampled; empty if it is.
@@ -119,32 +123,6 @@ class Sample:
         'it takes hours'
         """
         return self.skip.get(table.removesuffix(".csv"), self.skip.get("*", ""))
-
-
-def recorded_pages(recorded: Path) -> dict[str, list[str]]:
-    """Which page made which recorded tables.
-
-    Parameters
-    ----------
-    recorded : Path
-        ``data/results/paper``.
-
-    Returns
-    -------
-    dict
-        Page to file names, both sorted; without tables that a command made.
-
-    Raises
-    ------
-    RecordError
-        If a table has no provenance, or was edited.
-    """
-    pages: dict[str, list[str]] = {}
-    for path in sorted(recorded.glob("*.csv")):
-        page = records.read(path).provenance["page"]
-        if page is not None:  # else a command made it, see records.keep
-            pages.setdefault(page, []).append(path.name)
-    return dict(sorted(pages.items()))
 
 
 def load_tolerances(path: Path) -> dict[str, Tolerance]:
@@ -195,7 +173,7 @@ def load_samples(path: Path) -> dict[str, Sample]:
     Raises
     ------
     ValueError
-        If an entry has other fields than first and skip, a number of entries is not a whole
+        If an entry has other fields than these, a number of entries is not a whole
         number >= 1, or a reason is empty.
     """
     if not path.exists():
@@ -205,15 +183,18 @@ def load_samples(path: Path) -> dict[str, Sample]:
 
 
 def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
-    if set(entry) - {"first", "skip"}:
-        raise ValueError(f"{page}: a sample has the fields first and skip; got {sorted(entry)}")
+    if set(entry) - ({"skip", "arguments"} if is_command(page) else {"first", "skip"}):
+        raise ValueError(
+            f"{page}: a sample has the fields first (of a command: arguments) and skip; "
+            f"got {sorted(entry)}"
+        )
     first, skip = entry.get("first", {}), entry.get("skip", {})
     skip = {"*": skip} if isinstance(skip, str) else skip
     if not all(type(count) is int and count >= 1 for count in first.values()):
         raise ValueError(f"{page}: first says how many entries, at least 1; got {first}")
     if not all(isinstance(reason, str) and reason.strip() for reason in skip.values()):
         raise ValueError(f"{page}: what is skipped needs a reason; got {skip}")
-    return Sample(first, skip)
+    return Sample(first, skip, str(entry.get("arguments", "")))
 
 
 def shorten(notebook: Any, *, first: Mapping[str, int], tables: Sequence[str]) -> None:
@@ -299,7 +280,7 @@ def compare_file(recorded: Path, fresh: Path, tolerance: Tolerance, *, part: boo
     return f"{len(found)} differences\n{found.head(_SHOWN).to_string(index=False)}"
 
 
-def selected(pages: Mapping[str, Sequence[str]], wanted: Sequence[str]) -> dict[str, list[str]]:
+def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dict[str, list[str]]:
     """Choose pages by their names, or by those of their tables.
 
     A table is made by executing its page, so all tables of the page come with it.
@@ -307,7 +288,7 @@ def selected(pages: Mapping[str, Sequence[str]], wanted: Sequence[str]) -> dict[
     Parameters
     ----------
     pages : mapping
-        Page to the file names of its tables, see :func:`recorded_pages`.
+        Page to the file names of its tables, see :func:`companion.build.verified.recorded_tables`.
     wanted : sequence of str
         Pages (``4-subsampling/audit``, or the last part if only one page has it) and tables
         (``figure-3-1``, with or without ``.csv``); all pages if there are none.
@@ -377,38 +358,41 @@ def verify(
     RecordError
         If a recorded table has no provenance, or was edited.
     """
-    recorded = root / "data" / "results" / "paper"
     folder = root / "_build" / "verify"
-    every = recorded_pages(recorded)
-    samples = load_samples(root / "data" / "results" / "samples.yml") if sample else {}
-    if samples.keys() - every.keys():
-        raise ValueError(f"no recorded tables: {', '.join(sorted(samples.keys() - every.keys()))}")
-    pages = selected(every, wanted)
+    every = recorded_tables(root)
+    samples = load_samples(root / "data" / "results" / "samples.yml")
+    unknown = sorted(name for name in samples.keys() - every.keys() if not is_command(name))
+    if unknown:
+        raise ValueError(f"no recorded tables: {', '.join(unknown)}")
     shutil.rmtree(folder, ignore_errors=True)
-    for page, names in pages.items():
-        plan = samples.get(page, Sample())
-        computed = [name for name in names if not plan.reason(name)]
-        fresh = folder / page.replace("/", "__")
-        made_from = digests(root, page, sources_of(root))  # before it runs
+    for maker, names in selected(every, wanted).items():
+        plan = samples.get(maker, Sample())
+        skipped = {name: plan.reason(name) for name in names if sample or is_command(maker)}
+        computed = [name for name in names if not skipped.get(name)]
+        fresh = folder / maker.replace("/", "__").replace(" ", "_")
+        made_from = digests(root, maker, sources_of(root))  # before it runs
         problem, start = "", time.perf_counter()
         if computed:
-            print(f"{page}: computing {', '.join(computed)} again ...", flush=True)
-            stems = [name.removesuffix(".csv") for name in computed]
-            edit = functools.partial(shorten, first=plan.first, tables=stems) if sample else None
-            problem = _recompute(root, page, fresh, workers, edit)
+            print(f"{maker}: computing {', '.join(computed)} again ...", flush=True)
+            if is_command(maker):
+                problem = _run_again(root, maker, fresh, plan.arguments if sample else "")
+            else:
+                stems = [name.removesuffix(".csv") for name in computed]
+                edit = functools.partial(shorten, first=plan.first, tables=stems)
+                problem = _recompute(root, maker, fresh, workers, edit if sample else None)
         seconds = time.perf_counter() - start
         outcomes = [
-            _outcome(root, page, name, fresh / name, problem, sample)
+            _outcome(root, maker, name, fresh / name, problem, sample)
             if name in computed
-            else Outcome(name, page, _rows(recorded / name), skipped=plan.reason(name))
+            else Outcome(name, maker, _rows(table_path(root, name)), skipped=skipped[name])
             for name in names
         ]
         extra = sorted({path.name for path in fresh.glob("*.csv")} - set(names))
-        outcomes += [Outcome(name, page, 0, "made, but not recorded") for name in extra]
+        outcomes += [Outcome(name, maker, 0, "made, but not recorded") for name in extra]
         if all(o.compared and not o.problem for o in outcomes):
             whole = all(o.compared == o.rows for o in outcomes)
             kind = "all rows" if whole else "some rows"
-            note(root, page, made_from, kind, None if sample else round(seconds, 1), workers)
+            note(root, maker, made_from, kind, None if sample else round(seconds, 1), workers)
         yield outcomes
 
 
@@ -416,14 +400,14 @@ def _rows(path: Path) -> int:
     return len(records.read(path).frame)
 
 
-def _outcome(root: Path, page: str, name: str, fresh: Path, problem: str, part: bool) -> Outcome:
-    """Compare one table that was computed again, unless its page failed."""
-    recorded = root / "data" / "results" / "paper" / name
+def _outcome(root: Path, maker: str, name: str, fresh: Path, problem: str, part: bool) -> Outcome:
+    """Compare one table that was computed again, unless its page or command failed."""
+    recorded = table_path(root, name)
     tolerances = load_tolerances(root / "data" / "results" / "tolerances.yml")
     tolerance = tolerances.get(name, Tolerance())
     found = problem or compare_file(recorded, fresh, tolerance, part=part)
     compared = _rows(fresh) if fresh.exists() else 0
-    return Outcome(name, page, _rows(recorded), found, compared)
+    return Outcome(name, maker, _rows(recorded), found, compared)
 
 
 def _recompute(
@@ -437,135 +421,22 @@ def _recompute(
     return ""
 
 
-# -- what was verified, and with which code ---------------------------------------------
-
-
-def _notes(root: Path) -> Path:
-    return root / "data" / "results" / "verified.json"
-
-
-def read_notes(root: Path) -> dict[str, dict[str, Any]]:
-    """Read what is noted of each page with recorded tables; nothing if there is no file.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-
-    Returns
-    -------
-    dict
-        Page to ``code`` and ``modules`` (digests), ``libraries`` (versions),
-        ``tables`` (SHA-256 of each), ``verified``
-        (``all rows``, ``some rows``, or ``accepted: `` with a reason), and ``seconds`` and
-        ``workers`` of the last time that all rows were computed (None: never).
-    """
-    path = _notes(root)
-    found: dict[str, dict[str, Any]] = (
-        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    )
-    return found
-
-
-def note(
-    root: Path,
-    page: str,
-    made_from: Mapping[str, Any],
-    verified: str,
-    seconds: float | None,
-    workers: int,
-) -> None:
-    """Note that a page's recorded tables belong to its code of today.
-
-    What was verified in all rows stays so when a sample agrees and nothing has changed.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    page : str
-        A page with recorded tables.
-    made_from : mapping
-        :func:`digests`, taken before the page ran: what is edited meanwhile counts as changed.
-    verified : str
-        How that is known, see :func:`read_notes`.
-    seconds : float or None
-        How long all rows took; None if not all were computed.
-    workers : int
-        Worker processes that sweeps had.
-    """
-    notes = read_notes(root)
-    before = notes.get(page, {})
-    same = all(before.get(key) == value for key, value in made_from.items())
-    if same and before["verified"] == "all rows":
-        verified = "all rows"
-    timed = {"seconds": seconds, "workers": workers}
-    if seconds is None:
-        timed = {key: before.get(key) for key in timed}
-    notes[page] = {**made_from, "verified": verified, **timed}
-    text = json.dumps(dict(sorted(notes.items())), indent=1, ensure_ascii=False)
-    write_atomic(_notes(root), text + "\n")
-
-
-def digests(root: Path, page: str, sources: Sources) -> dict[str, Any]:
-    """What a page's recorded tables belong to: its code, the modules, libraries and tables.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    page : str
-        A page with recorded tables.
-    sources : Sources
-        The modules, read once for many pages.
-
-    Returns
-    -------
-    dict
-        ``code``, ``modules``, ``libraries`` and ``tables``, see :func:`read_notes`.
-    """
-    return {**recorded_by_page(root, page, sources)._asdict(), "tables": _tables(root)[page]}
-
-
-def _tables(root: Path) -> dict[str, dict[str, str]]:
-    """Page to its recorded tables and their SHA-256, without reading a table."""
-    pages: dict[str, dict[str, str]] = {}
-    for path in sorted((root / "data" / "results" / "paper").glob("*.json")):
-        origin = json.loads(path.read_text(encoding="utf-8"))
-        if origin["page"] is not None:
-            pages.setdefault(origin["page"], {})[f"{path.stem}.csv"] = origin["sha256"]
-    return dict(sorted(pages.items()))
-
-
-def stale(root: Path) -> list[str]:
-    """Find recorded tables that are older than the code that makes them.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-
-    Returns
-    -------
-    list of str
-        One text per page: its tables, what changed, and the command that settles it.
-    """
-    notes, sources = read_notes(root), sources_of(root)
-    pages = _tables(root)
-    found = []
-    for page, names in pages.items():
-        before, now = notes.get(page), digests(root, page, sources)
-        if before is None:
-            what = ["it was never verified"]
-        else:
-            what = ["its code"] if before["code"] != now["code"] else []
-            for kind in ("modules", "libraries", "tables"):
-                what += changed(before[kind], now[kind])
-        if what:
-            tables = ", ".join(name.removesuffix(".csv") for name in names)
-            found.append(f"{page} ({tables}): {', '.join(what)}; make verify PAGE={page}")
-    found += [f"{page}: noted, but records nothing" for page in sorted(notes.keys() - pages.keys())]
-    return found
+def _run_again(root: Path, command: str, fresh: Path, arguments: str) -> str:
+    """Run a command so that its tables go into a folder; return what went wrong, or nothing."""
+    fresh.mkdir(parents=True)
+    typed = [*shlex.split(command)[1:], *shlex.split(arguments)]
+    typed += ["--folder", str(fresh / "work"), "--records", str(fresh)]
+    with (fresh / "output.txt").open("w") as output:
+        done = subprocess.run(
+            [sys.executable, *typed], cwd=root, stdout=output, stderr=output, check=False
+        )
+    if done.returncode:
+        last = (fresh / "output.txt").read_text(encoding="utf-8").splitlines()[-5:]
+        return "\n".join([f"the command failed with status {done.returncode}", *last])
+    for path in (fresh / "paper").glob("*.csv"):  # named as recorded_tables does
+        for file in (path, path.with_suffix(".json")):
+            file.replace(fresh / file.name)
+    return ""
 
 
 # -- command line -----------------------------------------------------------------------
@@ -579,7 +450,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         first, _, details = outcome.problem.partition("\n")
         verdict = f"DIFFERS: {first}" if outcome.problem else "agrees"
         if outcome.skipped:
-            verdict = f"not sampled: {outcome.skipped}"
+            verdict = f"not computed: {outcome.skipped}"
         elif 0 < outcome.compared < outcome.rows:
             verdict = f"{verdict} ({outcome.compared} rows computed)"
         lines.append(f"{outcome.name:<{width}}  {outcome.rows:>7} rows  {verdict}")
@@ -588,13 +459,13 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
-    """Say in one line how many tables agree, which do not, and how many were not sampled."""
+    """Say in one line how many tables agree, which do not, and how many were not computed."""
     done = [outcome for outcome in outcomes if not outcome.skipped]
     wrong = [outcome.name for outcome in done if outcome.problem]
     text = f"{len(done) - len(wrong)} of {len(done)} tables agree"
     text += f"; not: {', '.join(wrong)}" if wrong else ""
     skipped = len(outcomes) - len(done)
-    return f"{text}{f'; {skipped} not sampled' if skipped else ''} ({seconds:.0f} s)"
+    return f"{text}{f'; {skipped} not computed' if skipped else ''} ({seconds:.0f} s)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -642,7 +513,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _accept(root: Path, wanted: Sequence[str], reason: str) -> int:
     if not reason.strip() or not wanted:
         raise ValueError("to accept pages without computing them, name them and give a reason")
-    for page in selected(recorded_pages(root / "data" / "results" / "paper"), wanted):
+    for page in selected(recorded_tables(root), wanted):
         made_from = digests(root, page, sources_of(root))
         note(root, page, made_from, f"accepted: {reason.strip()}", None, available_cores())
         print(f"{page}: accepted, not computed")

@@ -1,6 +1,7 @@
 """Recorded results against fresh ones: what agrees, what differs, and what is never touched."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 
 from companion import records
-from companion.build import verification
+from companion.build import verification, verified
 from companion.build.execution import PageError, Run, execute_page
 from companion.build.verification import Tolerance
 
@@ -177,17 +178,59 @@ def test_edited_record_is_refused(root, monkeypatch, capsys):
     assert json.loads(recorded.with_suffix(".json").read_text())["page"] == PAGE
 
 
-def test_tables_of_a_command_are_left_out(root):
-    assert records.keep(
-        "hours",
-        TABLE,
-        profile="paper",
-        command="python -m experiments.chapter_5",
-        seed=1,
-        parameters={},
-        folder=root / "data/results",
-    ).is_file()
-    assert verification.recorded_pages(root / "data/results/paper") == {PAGE: ["figure-1.csv"]}
+COMMAND = "python make.py"
+#: Reads where its table goes, and records it with one row less if it is asked to.
+PROGRAM = """
+import sys, pathlib, shutil
+here = pathlib.Path(__file__).parent / "kept"
+place = pathlib.Path(sys.argv[sys.argv.index("--records") + 1]) / "laptop"
+place.mkdir(parents=True)
+for path in here.iterdir():
+    shutil.copy(path, place / path.name)
+if "--fail" in sys.argv:
+    sys.exit("out of luck")
+"""
+
+
+@pytest.fixture
+def commanded(root, monkeypatch):
+    """A laptop table that a command of this repository has recorded; it can do it again."""
+    (root / "make.py").write_text(PROGRAM)
+    monkeypatch.setattr(records, "OWN_ROOT", root)
+    options = {"profile": "laptop", "command": COMMAND, "seed": 1, "parameters": {}}
+    path = records.keep("hours", TABLE, keys=["algorithm"], folder=root / "r", **options)
+    shutil.copytree(path.parent, root / "kept")
+    shutil.copytree(path.parent, root / "data/results/laptop")
+    return root
+
+
+def again(root, *wanted, **options):
+    (found,) = verification.verify(root, 1, wanted or ["laptop/hours"], **options)
+    return [(o.name, o.problem, o.compared, o.skipped) for o in found]
+
+
+def test_a_command_is_run_again_and_noted(commanded):
+    assert list(verified.recorded_tables(commanded)) == [PAGE, COMMAND]
+    assert any("laptop/hours): it was never verified" in text for text in verified.stale(commanded))
+    assert again(commanded) == [("laptop/hours.csv", "", 2, "")]
+    assert verified.read_notes(commanded)[COMMAND]["verified"] == "all rows"
+    assert not any(COMMAND in text for text in verified.stale(commanded))
+    (commanded / "make.py").write_text(PROGRAM + "x = 1\n")
+    (text,) = (text for text in verified.stale(commanded) if COMMAND in text)
+    assert text.endswith("its code; make verify PAGE=laptop/hours")
+
+
+def test_a_command_that_fails_or_may_not_run(commanded):
+    samples = commanded / "data/results/samples.yml"
+    samples.write_text(f"{COMMAND}: {{arguments: --fail}}\n")
+    ((_, problem, _, _),) = again(commanded, sample=True)
+    assert problem == "the command failed with status 1\nout of luck"
+    assert again(commanded)[0][1] == ""  # whole, it is run without further arguments
+    samples.write_text(f"{COMMAND}: {{skip: it measures time}}\n")
+    assert again(commanded) == [("laptop/hours.csv", "", 0, "it measures time")]
+    samples.write_text(f"{COMMAND}: {{first: {{a: 1}}}}\n")
+    with pytest.raises(ValueError, match="of a command: arguments"):
+        again(commanded)
 
 
 # ---------------------------------------------------------------------------------- samples
@@ -216,9 +259,9 @@ def test_what_is_not_sampled_is_listed_and_its_page_not_executed(root, monkeypat
     monkeypatch.chdir(root)
     assert verification.main(["--sample"]) == 0
     shown = capsys.readouterr().out
-    assert "not sampled: it takes hours" in shown
-    assert "0 of 0 tables agree; 1 not sampled" in shown
-    assert verification.read_notes(root) == {}
+    assert "not computed: it takes hours" in shown
+    assert "0 of 0 tables agree; 1 not computed" in shown
+    assert verified.read_notes(root) == {}
 
 
 @pytest.mark.parametrize(
@@ -310,39 +353,39 @@ def test_a_sweep_is_sampled_and_a_changed_trial_is_found(root, tmp_path):
 
     found = sample()
     assert (found.problem, found.compared, found.rows) == ("", 1, 3)
-    assert verification.read_notes(root)[page]["verified"] == "some rows"
+    assert verified.read_notes(root)[page]["verified"] == "some rows"
     source.write_text(SOURCE.replace(".random())}", ".random()) + 1e-4}"))
-    assert any(page in text and "its code" in text for text in verification.stale(root))
+    assert any(page in text and "its code" in text for text in verified.stale(root))
     assert sample().problem.startswith("1 differences")
-    assert any(page in text and "its code" in text for text in verification.stale(root))
+    assert any(page in text and "its code" in text for text in verified.stale(root))
 
 
 # -------------------------------------------------------------------- older than their code
 
 
 def test_a_verified_page_is_noted_until_its_table_changes(root, monkeypatch):
-    (text,) = verification.stale(root)
+    (text,) = verified.stale(root)
     assert text == f"{PAGE} (figure-1): it was never verified; make verify PAGE={PAGE}"
     recompute(monkeypatch, TABLE.assign(rmse=[0.5, 0.34]))
     assert problems(root)[0]
-    assert verification.stale(root) == [text]  # what differs is not noted
+    assert verified.stale(root) == [text]  # what differs is not noted
     recompute(monkeypatch, TABLE)
     assert problems(root) == [""]
-    assert verification.stale(root) == []
-    noted = verification.read_notes(root)[PAGE]
+    assert verified.stale(root) == []
+    noted = verified.read_notes(root)[PAGE]
     assert noted["verified"] == "all rows"
     assert noted["seconds"] >= 0
     next(verification.verify(root, workers=1, sample=True))  # nothing changed: it stays so
-    assert verification.read_notes(root)[PAGE] == noted
+    assert verified.read_notes(root)[PAGE] == noted
     record(root / "data/results/paper", TABLE.assign(rmse=[0.5, 0.4]), monkeypatch)
-    assert "figure-1.csv; make verify" in verification.stale(root)[0]
+    assert "figure-1.csv; make verify" in verified.stale(root)[0]
 
 
 def test_accepted_pages_are_noted_with_the_reason(root, monkeypatch, capsys):
     monkeypatch.chdir(root)
     assert verification.main(["--accept", "renamed only", PAGE]) == 0
-    assert verification.read_notes(root)[PAGE]["verified"] == "accepted: renamed only"
-    assert verification.stale(root) == []
+    assert verified.read_notes(root)[PAGE]["verified"] == "accepted: renamed only"
+    assert verified.stale(root) == []
     assert verification.main(["--accept", "all of them"]) == 1
     assert verification.main(["--accept", " ", PAGE]) == 1
     assert "name them and give a reason" in capsys.readouterr().err

@@ -1,0 +1,181 @@
+"""What was verified, and with which code: ``data/results/verified.json``.
+
+A table that agreed with its recomputation is noted there, with digests of the code that made
+it and of what this uses. So a table that is older than its code is found without computing
+anything. Tables are recorded by pages and by commands; a command is its own name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from companion.build.freshness import changed
+from companion.dependencies import Sources, recorded_by_command, recorded_by_page, sources_of
+from companion.files import write_atomic
+
+#: Profiles whose tables are kept in the repository.
+PROFILES = ("paper", "laptop")
+
+
+def recorded_tables(root: Path) -> dict[str, dict[str, str]]:
+    """Page or command to its recorded tables and their SHA-256, without reading a table.
+
+    A table is named by its file, ``figure-1.csv``, one of the profile ``laptop`` with that:
+    ``laptop/table-5-2.csv``. Both levels are sorted, commands after pages.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for profile in PROFILES:
+        for path in sorted((root / "data" / "results" / profile).glob("*.json")):
+            origin = json.loads(path.read_text(encoding="utf-8"))
+            name = f"{'' if profile == 'paper' else profile + '/'}{path.stem}.csv"
+            maker = origin["page"] or origin["command"]
+            found.setdefault(maker, {})[name] = origin["sha256"]
+    return {maker: found[maker] for maker in sorted(found, key=lambda m: (is_command(m), m))}
+
+
+def is_command(maker: str) -> bool:
+    """Whether a name is that of a command and not of a page."""
+    return maker.startswith("python ")
+
+
+def table_path(root: Path, name: str) -> Path:
+    """Where a recorded table is, by its name in :func:`recorded_tables`."""
+    results = root / "data" / "results"
+    return results / name if "/" in name else results / "paper" / name
+
+
+def digests(root: Path, maker: str, sources: Sources) -> dict[str, Any]:
+    """What recorded tables belong to: code, modules, libraries, and the tables themselves.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    maker : str
+        A page or a command with recorded tables.
+    sources : Sources
+        The modules, read once for many pages.
+
+    Returns
+    -------
+    dict
+        ``code``, ``modules``, ``libraries`` and ``tables``, see :func:`read_notes`.
+
+    Raises
+    ------
+    ValueError
+        If the command is no program of the repository.
+    """
+    of = recorded_by_command if is_command(maker) else recorded_by_page
+    return {**of(root, maker, sources)._asdict(), "tables": recorded_tables(root)[maker]}
+
+
+def _notes(root: Path) -> Path:
+    return root / "data" / "results" / "verified.json"
+
+
+def read_notes(root: Path) -> dict[str, dict[str, Any]]:
+    """Read what is noted of each page and command with recorded tables.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+
+    Returns
+    -------
+    dict
+        Page or command to ``code`` and ``modules`` (digests), ``libraries`` (versions),
+        ``tables`` (SHA-256 of each), ``verified``
+        (``all rows``, ``some rows``, or ``accepted: `` with a reason), and ``seconds`` and
+        ``workers`` of the last time that all rows were computed (None: never).
+    """
+    path = _notes(root)
+    found: dict[str, dict[str, Any]] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    )
+    return found
+
+
+def note(
+    root: Path,
+    maker: str,
+    made_from: Mapping[str, Any],
+    verified: str,
+    seconds: float | None,
+    workers: int,
+) -> None:
+    """Note that recorded tables belong to the code of today.
+
+    What was verified in all rows stays so when a sample agrees and nothing has changed.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+    maker : str
+        A page or a command with recorded tables.
+    made_from : mapping
+        :func:`digests`, taken before it ran: what is edited meanwhile counts as changed.
+    verified : str
+        How that is known, see :func:`read_notes`.
+    seconds : float or None
+        How long all rows took; None if not all were computed.
+    workers : int
+        Worker processes that sweeps had.
+    """
+    notes = read_notes(root)
+    before = notes.get(maker, {})
+    same = all(before.get(key) == value for key, value in made_from.items())
+    if same and before["verified"] == "all rows":
+        verified = "all rows"
+    timed = {"seconds": seconds, "workers": workers}
+    if seconds is None:
+        timed = {key: before.get(key) for key in timed}
+    notes[maker] = {**made_from, "verified": verified, **timed}
+    text = json.dumps(dict(sorted(notes.items())), indent=1, ensure_ascii=False)
+    write_atomic(_notes(root), text + "\n")
+
+
+def stale(root: Path) -> list[str]:
+    """Find recorded tables that are older than the code that makes them.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+
+    Returns
+    -------
+    list of str
+        One text per page or command: its tables, what changed, and what settles it.
+    """
+    notes, sources = read_notes(root), sources_of(root)
+    makers = recorded_tables(root)
+    found = []
+    for maker, names in makers.items():
+        what = _changes(root, maker, notes.get(maker), sources)
+        if what:
+            tables = ", ".join(name.removesuffix(".csv") for name in names)
+            target = next(iter(names)).removesuffix(".csv") if is_command(maker) else maker
+            found.append(f"{maker} ({tables}): {', '.join(what)}; make verify PAGE={target}")
+    gone = sorted(notes.keys() - makers.keys())
+    return found + [f"{maker}: noted, but records nothing" for maker in gone]
+
+
+def _changes(
+    root: Path, maker: str, before: Mapping[str, Any] | None, sources: Sources
+) -> list[str]:
+    try:
+        now = digests(root, maker, sources)
+    except ValueError as error:
+        return [str(error)]
+    if before is None:
+        return ["it was never verified"]
+    what = ["its code"] if before["code"] != now["code"] else []
+    for kind in ("modules", "libraries", "tables"):
+        what += changed(before.get(kind, {}), now[kind])
+    return what
