@@ -30,7 +30,7 @@ import scipy
 
 from dprl import __version__, stopping
 from dprl.bandits import bernoulli_arms, thompson_sampling
-from dprl.bounds.lsw_utility import expected_smooth_term
+from dprl.bounds.binomial_visits import expected_smooth_term
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing
 from dprl.private_evaluation import (

@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from dprl import evaluation
 from dprl.bounds import lsl_utility as lu
+from dprl.bounds import lsl_visits as lv
 from dprl.features import aggregation, operator_norm, tabular
 from dprl.mdp import Chain
 from dprl.privacy import GaussianSmoothing
@@ -51,7 +52,7 @@ def two_start_risk(p, m, ridge, constants=THESIS, n_states=40):
     constant = lu.section_3_7_constant_corrected(phi, rho, ridge, f_max=1, alpha=constants.alpha)
     terms = {"beta": constants.beta, "noise_constant": constant}
     exact = lu.expected_excess_risk(counts, law[kept], m, phi, rho, ridge, **terms)
-    joint = lu.nested_visits(np.r_[np.full(n_states - 1, p), 1.0])
+    joint = lv.nested_visits(np.r_[np.full(n_states - 1, p), 1.0])
     bounds = [
         theorem(joint, m, phi, rho, ridge, **terms)
         for theorem in (lu.theorem_3_23_printed, lu.theorem_3_23_corrected)
@@ -139,7 +140,7 @@ def test_the_discounted_count_is_a_maximum_over_all_k(n, m, rate):
     n = min(n, m)
     k = np.arange(m + 1)
     best = (np.exp(-rate * k) * np.minimum(n + k, m)).max()
-    assert lu.largest_discounted_count(n, rate, m) == pytest.approx(best, rel=1e-13)
+    assert lv.largest_discounted_count(n, rate, m) == pytest.approx(best, rel=1e-13)
 
 
 def test_lemma_3_21_corrected_is_the_maximum_and_the_printed_one_is_not():
@@ -147,7 +148,10 @@ def test_lemma_3_21_corrected_is_the_maximum_and_the_printed_one_is_not():
     m = 10 ** rng.uniform(-1, 3, 20_000)
     a = m * np.where(rng.random(m.size) < 0.1, 0.0, rng.random(m.size))
     b = 10 ** rng.uniform(-4, 2, m.size)
-    corrected, printed = lu.lemma_3_21_corrected(a, 2 * b, m), lu.lemma_3_21_printed(a, b, m)
+    corrected, printed = (
+        lv.lemma_3_21_corrected(a, 2 * b, m),
+        lv.lemma_3_21_printed(a, b, m),
+    )
     grid = np.linspace(0, 1, 200)
     best = np.zeros(m.size)
     for x in ((m - a)[:, None] * grid, np.minimum(m - a, 1 / (2 * b))[:, None] * grid):
@@ -180,14 +184,14 @@ def test_lemma_3_21_in_numbers():
     """a = 10, b = 0.01, m = 1000: the printed first case gives 10, the maximum is 22.47."""
     x = np.linspace(0, 990, 10**6)
     best = (np.exp(-0.02 * x) * (10 + x)).max()
-    assert lu.lemma_3_21_printed(10, 0.01, 1000) == 10
-    assert lu.lemma_3_21_corrected(10, 0.02, 1000) == pytest.approx(best, rel=1e-9)
+    assert lv.lemma_3_21_printed(10, 0.01, 1000) == 10
+    assert lv.lemma_3_21_corrected(10, 0.02, 1000) == pytest.approx(best, rel=1e-9)
     assert best == pytest.approx(22.47, abs=5e-3)
-    assert np.isinf(lu.lemma_3_21_printed(100, 100, 1000))
+    assert np.isinf(lv.lemma_3_21_printed(100, 100, 1000))
     # the end points of its range
-    assert lu.lemma_3_21_corrected(7, 0.3, 7) == 7
-    assert lu.lemma_3_21_corrected(0, 1e-300, 7) == 7
-    assert lu.lemma_3_21_corrected(0, 1e300, 7) == pytest.approx(0, abs=1e-299)
+    assert lv.lemma_3_21_corrected(7, 0.3, 7) == 7
+    assert lv.lemma_3_21_corrected(0, 1e-300, 7) == 7
+    assert lv.lemma_3_21_corrected(0, 1e300, 7) == pytest.approx(0, abs=1e-299)
 
 
 def test_equation_3_56_corrected_is_never_below_and_has_its_chord_between():
@@ -196,16 +200,16 @@ def test_equation_3_56_corrected_is_never_below_and_has_its_chord_between():
     n = np.floor((m + 1) * rng.random(m.size) ** 4)
     rate = 10 ** rng.uniform(-6, 0.5, m.size)
     # the maximum depends on m element by element: by its definition through Lemma 3.21
-    real = lu.lemma_3_21_corrected(n, rate, m)
-    tau, kappa = lu.smoothing_excess(rate, m)
+    real = lv.lemma_3_21_corrected(n, rate, m)
+    tau, kappa = lv.smoothing_excess(rate, m)
     chord = n + kappa * np.maximum(1 - tau * n, 0)
-    corrected = lu.equation_3_56_corrected(n, rate, m)
+    corrected = lv.equation_3_56_corrected(n, rate, m)
     assert (real <= chord * SLACK).all()
     assert (chord <= corrected * SLACK).all()
     for i in range(0, m.size, 400):
-        whole = lu.largest_discounted_count(n[i], rate[i], int(m[i]))
+        whole = lv.largest_discounted_count(n[i], rate[i], int(m[i]))
         assert whole <= real[i] * SLACK
-    at_zero = lu.lemma_3_21_corrected(0 * n, rate, m)
+    at_zero = lv.lemma_3_21_corrected(0 * n, rate, m)
     assert kappa == pytest.approx(at_zero)
     assert (kappa <= 1 / (np.e * rate) * SLACK).all()
 
@@ -213,8 +217,8 @@ def test_equation_3_56_corrected_is_never_below_and_has_its_chord_between():
 @given(st.integers(1, 3000), st.floats(-5, np.log10(0.49)).map(lambda x: 10**x), seeds)
 def test_equation_3_56_fails_exactly_where_the_docstring_says(m, beta, seed):
     n = np.random.default_rng(seed).integers(0, m + 1, 50)
-    true = lu.largest_discounted_count(n, 2 * beta, m)
-    violated = true > lu.equation_3_56_printed(n, beta) * SLACK
+    true = lv.largest_discounted_count(n, 2 * beta, m)
+    violated = true > lv.equation_3_56_printed(n, beta) * SLACK
     edge = 1 / np.expm1(2 * beta)
     clear = np.abs(n - edge) > 1e-6 * edge  # not within rounding of the edge
     assert (violated == ((n >= 1) & (n < min(m, edge))))[clear].all()
@@ -234,14 +238,14 @@ def test_psi_bound_corrected_is_never_violated():
     for _ in range(60):
         v, rho, m, c, beta = random_signatures(rng, 200)
         psi, _ = lsl_smooth_bound(v, rho, m, c, beta)
-        assert (psi <= lu.psi_bound_corrected(v, rho, m, c, beta) * SLACK).all()
-        printed = lu.psi_bound_printed(v, rho, m, c, beta)
+        assert (psi <= lv.psi_bound_corrected(v, rho, m, c, beta) * SLACK).all()
+        printed = lv.psi_bound_printed(v, rho, m, c, beta)
         printed_fails += (psi > printed * SLACK).sum()
         printed_holds += (psi <= printed).sum()
         # its exponent would be right if sigma and not sigma^2 were smoothed
         psi_of_sigma, _ = lsl_smooth_bound(v, rho, m, c, 2 * beta)
         assert (psi_of_sigma <= printed * SLACK).all()
-        whole = lu.equation_3_56_corrected(v, beta, m) @ rho
+        whole = lv.equation_3_56_corrected(v, beta, m) @ rho
         assert (psi <= (2 * rho @ rho + 2 * c**2 * whole) * SLACK).all()
     assert printed_fails > 100
     assert printed_holds > 100
@@ -252,11 +256,11 @@ def test_the_one_state_example():
     c, beta, m = 1 / np.sqrt(2 * 2.0), THESIS.beta, 10_000
     psi, k = lsl_smooth_bound([20], [1.0], m, c, beta)
     assert (float(psi.round(2)), int(k)) == (176.02, 1619)
-    assert lu.psi_bound_printed([20], [1.0], m, c, beta) == pytest.approx(163.9, abs=0.05)
-    assert 2 + 2 * c**2 * lu.equation_3_56_printed(20, beta) == 12
-    corrected = 2 + 2 * c**2 * lu.equation_3_56_corrected(20, beta, m)
+    assert lv.psi_bound_printed([20], [1.0], m, c, beta) == pytest.approx(163.9, abs=0.05)
+    assert 2 + 2 * c**2 * lv.equation_3_56_printed(20, beta) == 12
+    corrected = 2 + 2 * c**2 * lv.equation_3_56_corrected(20, beta, m)
     assert corrected == pytest.approx(324.7, abs=0.05)
-    one = lu.largest_discounted_count(1, [2 * beta, beta], m)
+    one = lv.largest_discounted_count(1, [2 * beta, beta], m)
     assert one == pytest.approx([316.71, 633.06], abs=0.01)
 
 
@@ -275,8 +279,8 @@ def test_moments_by_enumeration_of_every_batch(seed, m, rate):
     n = patterns[batches].sum(axis=1)
     joint = (patterns * law[:, None]).T @ patterns
     joint = (joint + joint.T) / 2
-    moments = lu.lemma_3_22(joint, m)
-    decay, count_decay = lu.discounted_moments(joint, rate, m)
+    moments = lv.lemma_3_22(joint, m)
+    decay, count_decay = lv.discounted_moments(joint, rate, m)
 
     def mean(values):
         return np.tensordot(weight, values, axes=1)
@@ -295,16 +299,16 @@ def test_moments_by_enumeration_of_every_batch(seed, m, rate):
 
 
 def test_discounting_beyond_measure_leaves_the_printed_moments():
-    joint = lu.nested_visits([0.2, 0.7, 1.0])
-    decay, count_decay = lu.discounted_moments(joint, 700.0, 6)
-    moments = lu.lemma_3_22(joint, 6)
+    joint = lv.nested_visits([0.2, 0.7, 1.0])
+    decay, count_decay = lv.discounted_moments(joint, 700.0, 6)
+    moments = lv.lemma_3_22(joint, 6)
     assert decay == pytest.approx(moments.unvisited)
     assert count_decay == pytest.approx(moments.count_where_unvisited)
 
 
 def test_visits_on_the_chain_are_nested():
     chain = Chain(5, 0.3, 0.9, "uniform")
-    joint = lu.nested_visits(chain.visit_probabilities())
+    joint = lv.nested_visits(chain.visit_probabilities())
     starts = np.triu(np.ones((5, 5)))
     assert joint == pytest.approx(starts.T @ starts / 5)
 
@@ -318,13 +322,13 @@ def test_both_theorems_are_the_expanded_expectation(seed):
     rng = np.random.default_rng(seed)
     n_states, d, m = (int(x) for x in rng.integers(1, [5, 4, 20]))
     phi, rho = rng.normal(size=(n_states, d)), rng.uniform(0.01, 1, n_states)
-    joint = lu.nested_visits(rng.random(n_states))
+    joint = lv.nested_visits(rng.random(n_states))
     ridge, beta, constant = rng.uniform(0.1, 50), rng.uniform(1e-3, 0.49), rng.uniform(0.1, 5)
-    moments = lu.lemma_3_22(joint, m)
+    moments = lv.lemma_3_22(joint, m)
     over = operator_norm(phi) ** 2 * rho.max() ** 2 / ridge
     left = rho * (phi**2).sum(axis=1) / m
-    tau, kappa = lu.smoothing_excess(beta, m)
-    decay, count_decay = lu.discounted_moments(joint, tau, m)
+    tau, kappa = lv.smoothing_excess(beta, m)
+    decay, count_decay = lv.discounted_moments(joint, tau, m)
     versions = {
         lu.theorem_3_23_printed: (
             moments.unvisited / (2 * np.e * beta),
@@ -424,7 +428,7 @@ def test_theorem_3_23_printed_holds_where_all_counts_are_surely_large():
 
 
 def test_settings_may_be_arrays():
-    joint = lu.nested_visits([[0.1, 1.0], [0.6, 0.9], [0.0, 0.3]])
+    joint = lv.nested_visits([[0.1, 1.0], [0.6, 0.9], [0.0, 0.3]])
     m, ridge = np.array([10, 40, 1000]), np.array([3.0, 5.0, 7.0])
     beta, constant = np.array([0.2, 0.01, 0.003]), np.array([1.0, 2.0, 3.0])
     for theorem in (lu.theorem_3_23_printed, lu.theorem_3_23_corrected):
@@ -473,21 +477,21 @@ GOOD = {"n_trajectories": 4, "features": tabular(2), "weights": [1, 1], "ridge":
         (lambda: lu.lemma_3_20([1, 0], -1.0, **GOOD), "variance must not be negative"),
         (lambda: lu.lemma_3_20([1, 0, 0], 1.0, **GOOD), "must have 2 entries"),
         (lambda: lu.section_3_7_constant_printed(tabular(2), [1, 1], 1.0, f_max=1), "must exceed"),
-        (lambda: lu.largest_discounted_count(3, 0.0, 4), "rate must be positive"),
-        (lambda: lu.largest_discounted_count(-1, 0.1, 4), "must not be negative"),
-        (lambda: lu.psi_bound_printed([1], [2.0], 4, 1.0, 0.1), "at most 1"),
-        (lambda: lu.lemma_3_21_printed(5, 0.1, 4), r"a must lie in \[0, m\]"),
-        (lambda: lu.lemma_3_21_corrected(1, -0.1, 4), "rate must be positive"),
-        (lambda: lu.equation_3_56_printed(1, 0.5), "beta < 1/2"),
-        (lambda: lu.equation_3_56_corrected(1, 0.1, 2.5), "integers of at least 1"),
-        (lambda: lu.nested_visits([0.5, 1.5]), r"must lie in \[0, 1\]"),
-        (lambda: lu.lemma_3_22([[0.5, 0.2], [0.1, 0.5]], 3), "symmetric"),
-        (lambda: lu.lemma_3_22([[0.5, 0.6], [0.6, 0.5]], 3), "must not exceed min"),
-        (lambda: lu.lemma_3_22([[0.9, 0.1], [0.1, 0.9]], 3), "at least max"),
-        (lambda: lu.lemma_3_22([0.5], 3), "must have shape"),
+        (lambda: lv.largest_discounted_count(3, 0.0, 4), "rate must be positive"),
+        (lambda: lv.largest_discounted_count(-1, 0.1, 4), "must not be negative"),
+        (lambda: lv.psi_bound_printed([1], [2.0], 4, 1.0, 0.1), "at most 1"),
+        (lambda: lv.lemma_3_21_printed(5, 0.1, 4), r"a must lie in \[0, m\]"),
+        (lambda: lv.lemma_3_21_corrected(1, -0.1, 4), "rate must be positive"),
+        (lambda: lv.equation_3_56_printed(1, 0.5), "beta < 1/2"),
+        (lambda: lv.equation_3_56_corrected(1, 0.1, 2.5), "integers of at least 1"),
+        (lambda: lv.nested_visits([0.5, 1.5]), r"must lie in \[0, 1\]"),
+        (lambda: lv.lemma_3_22([[0.5, 0.2], [0.1, 0.5]], 3), "symmetric"),
+        (lambda: lv.lemma_3_22([[0.5, 0.6], [0.6, 0.5]], 3), "must not exceed min"),
+        (lambda: lv.lemma_3_22([[0.9, 0.1], [0.1, 0.9]], 3), "at least max"),
+        (lambda: lv.lemma_3_22([0.5], 3), "must have shape"),
         (lambda: lu.theorem_3_23_printed([[0.5]], beta=0.1, **GOOD), "joint must have 2 rows"),
         (
-            lambda: lu.theorem_3_23_printed(lu.nested_visits([1, 1]), beta=0.6, **GOOD),
+            lambda: lu.theorem_3_23_printed(lv.nested_visits([1, 1]), beta=0.6, **GOOD),
             "beta < 1/2",
         ),
         (lambda: lu.corollary_3_24(4, 2.0, (1, -1, 1)), "must not be negative"),
@@ -525,7 +529,7 @@ def test_moments_keep_their_digits_where_visits_are_rare(p, m):
         decay = (1 - (1 - factor) * exact) ** m
         counted = m * factor * exact * (1 - (1 - factor) * exact) ** (m - 1) if m > 1 else factor
     joint = [[float(p)]]
-    assert float(lu.lemma_3_22(joint, m)[1][0]) == pytest.approx(float(never), rel=1e-13)
-    one, two = lu.discounted_moments(joint, 0.25, m)
+    assert float(lv.lemma_3_22(joint, m)[1][0]) == pytest.approx(float(never), rel=1e-13)
+    one, two = lv.discounted_moments(joint, 0.25, m)
     assert float(one[0]) == pytest.approx(float(decay), rel=1e-13)
     assert float(two[0, 0]) == pytest.approx(float(counted), rel=1e-13)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dprl.bounds import binomial_visits as bv
 from dprl.bounds import lsw_utility as u
 from dprl.evaluation import lsw, weighted_risk
 from dprl.features import aggregation, pseudo_inverse_norm, tabular
@@ -108,43 +109,46 @@ def brute_force_3_14(b, a):
 @given(st.floats(1e-3, 5), st.floats(1, 200))
 def test_lemma_3_14_is_a_maximum_over_a_grid(b, a):
     low, high = brute_force_3_14(b, a)
-    assert float(u.lemma_3_14_corrected(b, a)) == pytest.approx(high, rel=1e-12)
-    assert float(u.lemma_3_14_minimum(b, a)) == pytest.approx(low, rel=1e-3)
-    assert float(u.lemma_3_14_minimum(b, a)) <= low * ROUNDING
+    assert float(bv.lemma_3_14_corrected(b, a)) == pytest.approx(high, rel=1e-12)
+    assert float(bv.lemma_3_14_minimum(b, a)) == pytest.approx(low, rel=1e-3)
+    assert float(bv.lemma_3_14_minimum(b, a)) <= low * ROUNDING
 
 
 def test_the_printed_lemma_3_14_is_the_minimum_or_less():
     rng = np.random.default_rng(314)
     b, a = 10 ** rng.uniform(-3, 0.7, SETTINGS), 1 + 10 ** rng.uniform(-2, 2.3, SETTINGS)
-    printed, least = u.lemma_3_14_printed(b, a), u.lemma_3_14_minimum(b, a)
+    printed, least = (
+        bv.lemma_3_14_printed(b, a),
+        bv.lemma_3_14_minimum(b, a),
+    )
     small = b <= 2
     assert printed[small] == pytest.approx(least[small], rel=1e-9)
     # e^{1 - ab} for e^{b - ab}: below even the minimum
     assert printed[~small] == pytest.approx((least * np.exp(1 - b))[~small], rel=1e-9)
-    assert (printed < u.lemma_3_14_corrected(b, a)).all()
+    assert (printed < bv.lemma_3_14_corrected(b, a)).all()
     assert np.bincount(np.digitize(b * a, [2]) + (b > 2)).min() > 100  # all three cases
 
 
 def test_the_printed_lemma_3_14_is_right_for_an_interval_of_one_point():
     b = np.linspace(0.01, 2, 50)
-    assert u.lemma_3_14_printed(b, 1.0) == pytest.approx(np.ones(50))
-    assert u.lemma_3_14_corrected(b, 1.0) == pytest.approx(np.ones(50))
+    assert bv.lemma_3_14_printed(b, 1.0) == pytest.approx(np.ones(50))
+    assert bv.lemma_3_14_corrected(b, 1.0) == pytest.approx(np.ones(50))
 
 
 @given(st.integers(0, 300), betas)
 def test_the_smooth_term_is_a_maximum_over_all_k(n, beta):
     k = np.arange(n + 3)
     everything = (np.exp(-beta * k) / np.maximum(n - k, 1) ** 2).max()
-    assert float(u.equation_3_50_corrected(n, beta)) == pytest.approx(everything, rel=1e-12)
+    assert float(bv.equation_3_50_corrected(n, beta)) == pytest.approx(everything, rel=1e-12)
     # psi of one state of weight one is the same number
     psi, _ = lsw_smooth_bound([n], [1.0], beta)
     assert float(psi) == pytest.approx(everything, rel=1e-12)
-    assert float(u.equation_3_50_printed(n, beta)) <= everything * ROUNDING
+    assert float(bv.equation_3_50_printed(n, beta)) <= everything * ROUNDING
 
 
 def test_the_printed_smooth_term_is_too_small():
-    assert float(u.equation_3_50_printed(100, 1e-3)) == pytest.approx(1e-4)
-    assert float(u.equation_3_50_corrected(100, 1e-3)) == pytest.approx(np.exp(-0.099))
+    assert float(bv.equation_3_50_printed(100, 1e-3)) == pytest.approx(1e-4)
+    assert float(bv.equation_3_50_corrected(100, 1e-3)) == pytest.approx(np.exp(-0.099))
 
 
 # ------------------------------------------------------------------- (3.47) and the onset
@@ -161,33 +165,33 @@ def test_equation_3_47_bounds_psi(v, seed, beta):
 
 @given(betas)
 def test_the_onset_solves_its_equation(beta):
-    n = float(u.quadratic_regime_onset(beta))
+    n = float(bv.quadratic_regime_onset(beta))
     assert n >= 1
     assert 2 * np.log(n) == pytest.approx(beta * (n - 1), rel=1e-6, abs=1e-6)
     n_before, n_after = np.floor(n * (1 - 1e-6)), np.ceil(n * (1 + 1e-6))
-    assert float(u.equation_3_50_corrected(n_after, beta)) == n_after**-2.0
+    assert float(bv.equation_3_50_corrected(n_after, beta)) == pytest.approx(n_after**-2.0, 1e-14)
     if n_before > 1:
-        assert float(u.equation_3_50_corrected(n_before, beta)) > n_before**-2.0
+        assert float(bv.equation_3_50_corrected(n_before, beta)) > n_before**-2.0 * (1 + 1e-14)
 
 
 def test_the_onset_in_trajectories_and_beyond_two():
-    assert u.quadratic_regime_onset([2.0, 3.0, 900.0]) == pytest.approx(np.ones(3), abs=1e-6)
-    assert float(u.quadratic_regime_onset(1e-3, 1 / 40)) == pytest.approx(
-        40 * float(u.quadratic_regime_onset(1e-3))
+    assert bv.quadratic_regime_onset([2.0, 3.0, 900.0]) == pytest.approx(np.ones(3), abs=1e-6)
+    assert float(bv.quadratic_regime_onset(1e-3, 1 / 40)) == pytest.approx(
+        40 * float(bv.quadratic_regime_onset(1e-3))
     )
     near = 2 - np.array([1e-9, 1e-4, 0.0499, 0.0501])
-    n = u.quadratic_regime_onset(near)
+    n = bv.quadratic_regime_onset(near)
     assert 2 * np.log(n) == pytest.approx(near * (n - 1), rel=1e-12, abs=1e-16)
     assert (n > 2 / near).all()  # the solution that is not n = 1
     table = {1e-2: 1458.0, 1e-3: 19786.5, 1e-4: 248462.2}
     for beta, onset in table.items():
-        assert float(u.quadratic_regime_onset(beta)) == pytest.approx(onset, abs=0.5)
+        assert float(bv.quadratic_regime_onset(beta)) == pytest.approx(onset, abs=0.5)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-2.5, 0.2).map(lambda x: 10**x))
 def test_with_enough_visits_the_noise_is_as_small_as_the_local_sensitivity(seed, beta):
     rng = np.random.default_rng(seed)
-    enough = int(np.ceil(float(u.quadratic_regime_onset(beta)) * (1 + 1e-9)))
+    enough = int(np.ceil(float(bv.quadratic_regime_onset(beta)) * (1 + 1e-9)))
     v, w = enough + rng.integers(0, 2 * enough, 5), rng.random(5) + 0.01
     psi, k = lsw_smooth_bound(v, w, beta)
     assert k == 0
@@ -212,10 +216,13 @@ def test_lemma_3_15_keeps_its_digits_where_visits_are_rare(m, p):
     """Against rational arithmetic at the floating-point number p itself."""
     exact = Fraction(p)
     cases = [
-        (u.lemma_3_15_mean, lambda k: Fraction(1, k + 1)),
-        (u.lemma_3_15_inverse_square, lambda k: Fraction(6 * (k > 0), (k + 1) * (k + 2))),
+        (bv.lemma_3_15_mean, lambda k: Fraction(1, k + 1)),
         (
-            u.lemma_3_15_inverse_square_sharper,
+            bv.lemma_3_15_inverse_square,
+            lambda k: Fraction(6 * (k > 0), (k + 1) * (k + 2)),
+        ),
+        (
+            bv.lemma_3_15_inverse_square_sharper,
             lambda k: (
                 Fraction(1 * (k > 0), (k + 1) * (k + 2))
                 + Fraction(20 * (k > 0), (k + 1) * (k + 2) * (k + 3))
@@ -229,20 +236,20 @@ def test_lemma_3_15_keeps_its_digits_where_visits_are_rare(m, p):
 
 def test_lemma_3_15_mean_of_many_trials():
     """(1 - e^{-1}) as p = 1/(m + 1) falls, and 1 - mp/2 where mp is small."""
-    assert float(u.lemma_3_15_mean(10**15, 1e-15)) == pytest.approx(-np.expm1(-1.0), rel=1e-13)
-    assert float(u.lemma_3_15_mean(10**6, 1e-22)) == 1 - 0.5e-16
+    assert float(bv.lemma_3_15_mean(10**15, 1e-15)) == pytest.approx(-np.expm1(-1.0), rel=1e-13)
+    assert float(bv.lemma_3_15_mean(10**6, 1e-22)) == 1 - 0.5e-16
 
 
 @given(st.integers(1, 30), st.fractions(Fraction(1, 50), 1, max_denominator=50))
 def test_lemma_3_15_in_rational_arithmetic(m, p):
     mean = exact_mean(m, p, lambda k: Fraction(1, k + 1))
-    assert float(u.lemma_3_15_mean(m, float(p))) == pytest.approx(mean, rel=1e-12)
+    assert float(bv.lemma_3_15_mean(m, float(p))) == pytest.approx(mean, rel=1e-12)
     left = exact_mean(m, p, lambda k: Fraction(1, k * k) if k else 0)
-    assert float(u.expected_inverse_square(m, float(p))) == pytest.approx(left, rel=1e-12)
+    assert float(bv.expected_inverse_square(m, float(p))) == pytest.approx(left, rel=1e-12)
     q = 1 - p
     bracket = (1 - q ** (m + 2)) / (p * (m + 2)) - q ** (m + 1) - p * (m + 1) / 2 * q**m
     printed = float(6 / (p * (m + 1)) * bracket)
-    right = float(u.lemma_3_15_inverse_square(m, float(p)))
+    right = float(bv.lemma_3_15_inverse_square(m, float(p)))
     assert right == pytest.approx(printed, rel=1e-11)
     assert left <= right * ROUNDING
     terms = exact_mean(
@@ -250,7 +257,7 @@ def test_lemma_3_15_in_rational_arithmetic(m, p):
         p,
         lambda k: Fraction(k + 23, (k + 1) * (k + 2) * (k + 3)) if k else 0,
     )
-    sharper = float(u.lemma_3_15_inverse_square_sharper(m, float(p)))
+    sharper = float(bv.lemma_3_15_inverse_square_sharper(m, float(p)))
     assert sharper == pytest.approx(terms, rel=1e-11)
     assert left <= sharper * ROUNDING
     assert sharper <= right * ROUNDING
@@ -264,18 +271,18 @@ def test_the_inequalities_between_inverse_powers():
 
 def test_lemma_3_15_on_random_settings():
     m, p, _ = random_settings(315)
-    left = u.expected_inverse_square(m, p)
-    assert (left <= u.lemma_3_15_inverse_square(m, p) * ROUNDING).all()
-    assert (left <= u.lemma_3_15_inverse_square_sharper(m, p) * ROUNDING).all()
+    left = bv.expected_inverse_square(m, p)
+    assert (left <= bv.lemma_3_15_inverse_square(m, p) * ROUNDING).all()
+    assert (left <= bv.lemma_3_15_inverse_square_sharper(m, p) * ROUNDING).all()
 
 
 def test_the_constant_six_tends_to_one():
     m = 10.0 ** np.arange(3, 8)
-    scaled = u.expected_inverse_square(m, 0.3) * (0.3 * m) ** 2
+    scaled = bv.expected_inverse_square(m, 0.3) * (0.3 * m) ** 2
     assert np.abs(scaled - 1) == pytest.approx(0, abs=0.02)
     assert (np.diff(np.abs(scaled - 1)) < 0).all()
-    assert u.lemma_3_15_inverse_square(m, 0.3)[-1] * (0.3 * m[-1]) ** 2 == pytest.approx(6, 1e-4)
-    sharper = u.lemma_3_15_inverse_square_sharper(m, 0.3)[-1] * (0.3 * m[-1]) ** 2
+    assert bv.lemma_3_15_inverse_square(m, 0.3)[-1] * (0.3 * m[-1]) ** 2 == pytest.approx(6, 1e-4)
+    sharper = bv.lemma_3_15_inverse_square_sharper(m, 0.3)[-1] * (0.3 * m[-1]) ** 2
     assert sharper == pytest.approx(1, abs=1e-4)
 
 
@@ -285,29 +292,32 @@ def test_the_constant_six_tends_to_one():
 @given(trials, successes, betas)
 def test_the_expected_smooth_term_is_a_full_binomial_sum(m, p, beta):
     n = np.arange(m + 1)
-    full = (stats.binom.pmf(n, m, p) * u.equation_3_50_corrected(n, beta)).sum()
-    assert float(u.expected_smooth_term(m, p, beta)) == pytest.approx(full, rel=1e-12)
+    full = (stats.binom.pmf(n, m, p) * bv.equation_3_50_corrected(n, beta)).sum()
+    assert float(bv.expected_smooth_term(m, p, beta)) == pytest.approx(full, rel=1e-12)
 
 
 @pytest.mark.parametrize(("p", "beta"), [(0.5, 1.0), (0.9, 0.1), (0.001, 1.9), (0.5, 1e-4)])
 def test_windows_of_large_sums_lose_nothing(p, beta):
     m = 200_000
     n = np.arange(m + 1)
-    full = (stats.binom.pmf(n, m, p) * u.equation_3_50_corrected(n, beta)).sum()
-    assert float(u.expected_smooth_term(m, p, beta)) == pytest.approx(full, rel=1e-11)
+    full = (stats.binom.pmf(n, m, p) * bv.equation_3_50_corrected(n, beta)).sum()
+    assert float(bv.expected_smooth_term(m, p, beta)) == pytest.approx(full, rel=1e-11)
 
 
 def test_blocks_do_not_change_the_sums(monkeypatch):
     m, p, beta = random_settings(1, 300)
-    at_once = u.expected_smooth_term(m, p, beta)
-    monkeypatch.setattr(u, "_BLOCK", 1_000)
-    assert (u.expected_smooth_term(m, p, beta) == at_once).all()
+    at_once = bv.expected_smooth_term(m, p, beta)
+    monkeypatch.setattr(bv, "_BLOCK", 1_000)
+    assert (bv.expected_smooth_term(m, p, beta) == at_once).all()
 
 
 def test_the_corrected_lemma_3_16_is_never_violated():
     m, p, beta = random_settings()
-    left = u.expected_smooth_term(m, p, beta)
-    corrected, sharper = u.lemma_3_16_corrected(m, p, beta), u.lemma_3_16_sharper(m, p, beta)
+    left = bv.expected_smooth_term(m, p, beta)
+    corrected, sharper = (
+        bv.lemma_3_16_corrected(m, p, beta),
+        bv.lemma_3_16_sharper(m, p, beta),
+    )
     assert (left <= corrected * ROUNDING).all()
     assert (left <= sharper * ROUNDING).all()
     assert (sharper <= corrected * ROUNDING).all()
@@ -315,8 +325,8 @@ def test_the_corrected_lemma_3_16_is_never_violated():
 
 def test_the_printed_lemma_3_16_is_violated_in_a_third_of_the_settings():
     m, p, beta = random_settings()
-    printed = u.lemma_3_16_printed(m, p, beta)
-    violated = u.expected_smooth_term(m, p, beta) > printed * ROUNDING
+    printed = bv.lemma_3_16_printed(m, p, beta)
+    violated = bv.expected_smooth_term(m, p, beta) > printed * ROUNDING
     assert 0.3 < violated.mean() < 0.45
     assert beta[violated].max() < 0.4602
     assert not violated[m == 1].any()
@@ -324,15 +334,15 @@ def test_the_printed_lemma_3_16_is_violated_in_a_third_of_the_settings():
 
 @given(trials, successes, st.floats(2, 2000))
 def test_the_corrected_lemma_3_16_needs_no_bound_on_beta(m, p, beta):
-    left = float(u.expected_smooth_term(m, p, beta))
-    assert left <= float(u.lemma_3_16_corrected(m, p, beta)) * ROUNDING
-    assert left <= float(u.lemma_3_16_sharper(m, p, beta)) * ROUNDING
+    left = float(bv.expected_smooth_term(m, p, beta))
+    assert left <= float(bv.lemma_3_16_corrected(m, p, beta)) * ROUNDING
+    assert left <= float(bv.lemma_3_16_sharper(m, p, beta)) * ROUNDING
 
 
 def test_the_exponential_part_is_attained_where_every_trajectory_visits():
     beta = np.array([1e-3, 0.01, 0.1])
-    m = np.floor(u.quadratic_regime_onset(beta))
-    left = u.expected_smooth_term(m, 1.0, beta)
+    m = np.floor(bv.quadratic_regime_onset(beta))
+    left = bv.expected_smooth_term(m, 1.0, beta)
     assert left == pytest.approx(np.exp(-beta * (m - 1)), rel=1e-12)
 
 
@@ -341,7 +351,7 @@ def test_hardly_a_smaller_factor_than_e_to_the_beta_will_do():
     for beta in (1e-5, 1e-3, 0.01, 0.1):
         m = np.arange(1, int(20 / beta) + 2, max(1, int(0.001 / beta)))
         m = np.append(m, np.ceil(1 / beta))
-        left = u.expected_smooth_term(m, 1.0, beta)
+        left = bv.expected_smooth_term(m, 1.0, beta)
         least = ((left - 6 / ((m + 1) * (m + 2))) * np.exp(beta * m)).max()
         assert least >= np.exp(beta) * (1 - 6 * np.e * beta**2)
         assert least < np.exp(beta)  # so for a given beta a smaller one does exist
@@ -349,10 +359,10 @@ def test_hardly_a_smaller_factor_than_e_to_the_beta_will_do():
 
 def test_unvisited_states_contribute_one():
     for bound in (
-        u.expected_smooth_term,
-        u.lemma_3_16_printed,
-        u.lemma_3_16_corrected,
-        u.lemma_3_16_sharper,
+        bv.expected_smooth_term,
+        bv.lemma_3_16_printed,
+        bv.lemma_3_16_corrected,
+        bv.lemma_3_16_sharper,
     ):
         assert bound([1, 50], 0.0, 0.1).tolist() == [1.0, 1.0]
 
@@ -410,9 +420,9 @@ def test_the_theorem_is_the_sum_of_the_lemma():
     rng = np.random.default_rng(4)
     p, w = np.append(rng.random(4), 0.0), rng.random(5)
     pairs = [
-        (u.theorem_3_17_printed, u.lemma_3_16_printed),
-        (u.theorem_3_17_corrected, u.lemma_3_16_corrected),
-        (u.theorem_3_17_sharper, u.lemma_3_16_sharper),
+        (u.theorem_3_17_printed, bv.lemma_3_16_printed),
+        (u.theorem_3_17_corrected, bv.lemma_3_16_corrected),
+        (u.theorem_3_17_sharper, bv.lemma_3_16_sharper),
     ]
     for theorem, lemma in pairs:
         whole = theorem([3, 70], p, w, constant=2.5, beta=0.2)
@@ -443,7 +453,7 @@ def test_the_corrected_corollary_is_never_violated():
         p, beta = 10 ** rng.uniform(-3, 0), 0.5 * 10 ** rng.uniform(-4, 0)
         m = np.round(10 ** rng.uniform(0, 4, 24))
         bound = u.corollary_3_18_corrected(m, [p], [1.0], constant=1.0, beta=beta)
-        assert (u.expected_smooth_term(m, p, beta) <= bound * ROUNDING).all()
+        assert (bv.expected_smooth_term(m, p, beta) <= bound * ROUNDING).all()
         settings += m.size
     assert settings >= 10_000
 
@@ -455,7 +465,7 @@ def test_simulated_batches_stay_below_the_corrected_theorem_and_above_the_printe
         counts = chain_visit_statistics(Chain(), m, rng, n_batches=60).counts
         risk = u.excess_risk_given_counts(counts, w, **setting)
         standard_error = risk.std() / np.sqrt(60)
-        sum_bound = setting["constant"] ** 2 * (u.expected_smooth_term(m, p, setting["beta"]) @ w)
+        sum_bound = setting["constant"] ** 2 * (bv.expected_smooth_term(m, p, setting["beta"]) @ w)
         assert risk.mean() - 4 * standard_error <= sum_bound
         assert sum_bound <= float(u.theorem_3_17_sharper(m, p, w, **setting)) * ROUNDING
         assert risk.mean() - 4 * standard_error > float(u.theorem_3_17_printed(m, p, w, **setting))
@@ -464,13 +474,13 @@ def test_simulated_batches_stay_below_the_corrected_theorem_and_above_the_printe
 def test_the_order_of_corollary_3_19_with_its_constant():
     m = np.unique(np.round(10 ** np.linspace(0, 7, 400)))
     for p, beta in ((1.0, 1e-3), (0.3, 0.01), (0.05, 0.3)):
-        left = u.expected_smooth_term(m, p, beta)
+        left = bv.expected_smooth_term(m, p, beta)
         constant = u.corollary_3_19([p], [1.0], constant=1.0, beta=beta)
         assert (left * m**2 <= constant * ROUNDING).all()
         limit = u.corollary_3_19_limit([p], [1.0], constant=1.0)
         assert left[-1] * m[-1] ** 2 == pytest.approx(limit, rel=1e-3)
     # for p = 1 the supremum is attained near m = 2/beta
-    peak = (u.expected_smooth_term(m, 1.0, 1e-3) * m**2).max()
+    peak = (bv.expected_smooth_term(m, 1.0, 1e-3) * m**2).max()
     assert peak == pytest.approx(4 * np.exp(1e-3 - 2) / 1e-6, rel=1e-3)
 
 
@@ -505,16 +515,16 @@ def test_a_state_that_is_never_visited_stops_the_risk_from_vanishing():
     ("call", "message"),
     [
         (lambda: u.lemma_3_13([[1.0]], [1.0], -1.0), "mean_variance"),
-        (lambda: u.lemma_3_14_corrected(0.0, 3), "b must be positive"),
-        (lambda: u.lemma_3_14_printed(1.0, 0.5), "a must be at least 1"),
-        (lambda: u.lemma_3_15_mean(0, 0.5), "m must hold"),
-        (lambda: u.lemma_3_15_mean(1.5, 0.5), "m must hold"),
-        (lambda: u.lemma_3_15_inverse_square(2, 0.0), "p must be positive"),
-        (lambda: u.expected_smooth_term(2, 1.5, 0.1), "p must lie"),
-        (lambda: u.expected_smooth_term(2, 1e-80, 0.1), "p must be at least"),
-        (lambda: u.expected_smooth_term(2, 0.5, 0.0), "beta must be positive"),
-        (lambda: u.lemma_3_16_printed(2, 0.5, 2.1), "Lemma 3.16"),
-        (lambda: u.equation_3_50_corrected(1.5, 0.1), "visits"),
+        (lambda: bv.lemma_3_14_corrected(0.0, 3), "b must be positive"),
+        (lambda: bv.lemma_3_14_printed(1.0, 0.5), "a must be at least 1"),
+        (lambda: bv.lemma_3_15_mean(0, 0.5), "m must hold"),
+        (lambda: bv.lemma_3_15_mean(1.5, 0.5), "m must hold"),
+        (lambda: bv.lemma_3_15_inverse_square(2, 0.0), "p must be positive"),
+        (lambda: bv.expected_smooth_term(2, 1.5, 0.1), "p must lie"),
+        (lambda: bv.expected_smooth_term(2, 1e-80, 0.1), "p must be at least"),
+        (lambda: bv.expected_smooth_term(2, 0.5, 0.0), "beta must be positive"),
+        (lambda: bv.lemma_3_16_printed(2, 0.5, 2.1), "Lemma 3.16"),
+        (lambda: bv.equation_3_50_corrected(1.5, 0.1), "visits"),
         (lambda: u.equation_3_47([[1, 2]], [1.0], 0.1), "weights"),
         (lambda: u.equation_3_45_corrected([1.0, 2.0], [[1.0]], [1.0]), "theta"),
         (lambda: u.equation_3_45_printed([1.0], [1.0, 2.0], [1.0], [[1.0]], [1.0]), "mean_returns"),
@@ -524,7 +534,7 @@ def test_a_state_that_is_never_visited_stops_the_risk_from_vanishing():
         (lambda: u.corollary_3_18_printed(2, [0.5], [1.0], constant=1.0, beta=0.6), "3.18"),
         (lambda: u.corollary_3_18_corrected(2, [0.5], [1.0], constant=1.0, beta=0.6), "3.18"),
         (lambda: u.corollary_3_19_limit([0.0], [1.0], constant=1.0), "never visited"),
-        (lambda: u.quadratic_regime_onset(0.1, 0.0), "p must be positive"),
+        (lambda: bv.quadratic_regime_onset(0.1, 0.0), "p must be positive"),
     ],
 )
 def test_bad_input_is_refused(call, message):

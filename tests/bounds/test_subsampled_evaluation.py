@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dprl.bounds import subsampled_evaluation as b
-from dprl.bounds.lsw_utility import quadratic_regime_onset
+from dprl.bounds.binomial_visits import quadratic_regime_onset
 from dprl.evaluation import lsw
 from dprl.features import aggregation, tabular
 from dprl.mdp import Chain

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from dprl.bounds import subsampling_limits as lim
 from dprl.bounds import subsampling_utility as u
 from dprl.privacy import analytic_gaussian_sigma, classical_gaussian_sigma, gaussian_delta
-from dprl.privacy.accounting import averaged_gaussian_delta, averaged_gaussian_mu
+from dprl.privacy.averages import averaged_gaussian_delta, averaged_gaussian_mu
 from dprl.privacy.populations import (
     OutputPerturbation,
     Population,
@@ -39,7 +40,7 @@ def random_sizes(rng, size):
 
 def plain(eps, delta):
     """mu, b and c of the module."""
-    mu = u.least_noise_signal(eps, delta)
+    mu = lim.least_noise_signal(eps, delta)
     return mu, eps / mu - mu / 2, eps / mu + mu / 2
 
 
@@ -213,7 +214,7 @@ def test_the_corrected_rate_is_the_order_of_the_utility_and_the_printed_is_not()
 
 @given(epsilons, st.floats(0.01, 4), st.floats(-2, 6), st.integers(1, 60), fractions)
 def test_the_half_line_is_one_of_the_events(eps, signal, cut, m, q):
-    value = float(u.half_line_delta(eps, signal, cut, m, q))
+    value = float(lim.half_line_delta(eps, signal, cut, m, q))
     j = np.arange(m + 1)
     first = stats.binom.pmf(j, m, q) @ stats.norm.cdf(signal * j / (m * q) - cut)
     assert value == pytest.approx(first - math.exp(eps) * stats.norm.cdf(-cut), abs=1e-12)
@@ -226,7 +227,7 @@ def test_large_binomial_sums_lose_nothing(m, q):
     j = np.arange(10**6 if q > 0.1 else 2000)
     j = j + max(0, int(m * q) - j.size // 2)
     first = stats.binom.pmf(j, m, q) @ special.ndtr(0.7 * j / (m * q) - 1.5)
-    value = float(u.half_line_delta(0.2, 0.7, 1.5, m, q))
+    value = float(lim.half_line_delta(0.2, 0.7, 1.5, m, q))
     assert value == pytest.approx(first - math.exp(0.2) * special.ndtr(-1.5), abs=1e-12)
 
 
@@ -237,19 +238,19 @@ def test_the_signal_of_the_plain_mechanism(eps, delta):
     assert stats.norm.cdf(-b) - math.exp(eps) * stats.norm.cdf(-c) == pytest.approx(delta)
     # no half line is better than the one beyond c
     cuts = np.linspace(-5, 9, 2001)
-    assert u.half_line_delta(eps, mu, cuts, 1, 1.0).max() <= delta * (1 + 1e-9)
+    assert lim.half_line_delta(eps, mu, cuts, 1, 1.0).max() <= delta * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("eps", "delta"), PROMISES)
 def test_the_minorants_lie_below(eps, delta):
     mu, b, c = plain(eps, delta)
-    phi, kappa = stats.norm.pdf(b), u.minorant_curvature(eps, delta)
+    phi, kappa = stats.norm.pdf(b), lim.minorant_curvature(eps, delta)
     g = phi / (kappa * mu)
-    assert u.total_threshold(eps, delta) == pytest.approx(4 * (g + 1) / (mu * g) ** 2)
+    assert lim.total_threshold(eps, delta) == pytest.approx(4 * (g + 1) / (mu * g) ** 2)
     y = np.concatenate([np.linspace(0, 20, 20_001), np.geomspace(20, 1e4 / phi, 20_001)])
     curve, line = special.ndtr(y - c), special.ndtr(-b) + phi * (y - mu)
     assert (curve - (line - kappa * (y - mu) ** 2)).min() >= -1e-15
-    q0 = u.safe_fraction(eps, delta)
+    q0 = lim.safe_fraction(eps, delta)
     if b > 0:
         inside = y <= mu / q0
         assert (curve - line)[inside].min() >= -1e-15
@@ -276,11 +277,11 @@ def test_from_the_safe_fraction_on_no_average_has_less_noise():
     """With the plain mechanism's noise the half line already costs delta."""
     rng = np.random.default_rng(70)
     eps, delta, mu, c, pairs = random_promises()
-    safe = np.array([u.safe_fraction(*pair) for pair in pairs])
+    safe = np.array([lim.safe_fraction(*pair) for pair in pairs])
     tested = 0
     for q in np.append(10 ** rng.uniform(-7, 0, 350), safe[safe < 1]):
         m, on = int(10 ** rng.uniform(0, 3)), safe <= q
-        assert (u.half_line_delta(eps, mu, c, m, float(q)) >= delta * (1 - 1e-9))[on].all()
+        assert (lim.half_line_delta(eps, mu, c, m, float(q)) >= delta * (1 - 1e-9))[on].all()
         tested += on.sum()
     assert tested > 10_000
 
@@ -289,14 +290,14 @@ def test_above_the_threshold_total_utility_is_never_better():
     """With the noise that would make the total equal, privacy is refuted."""
     rng = np.random.default_rng(71)
     eps, delta, mu, c, pairs = random_promises()
-    threshold = np.array([u.total_threshold(*pair) for pair in pairs])
+    threshold = np.array([lim.total_threshold(*pair) for pair in pairs])
     tested = 0
     for q in 10 ** rng.uniform(-6, 0, 350):
         m = int(10 ** rng.uniform(0, 3.5))
         left = 1 - threshold * mu**2 * (1 / q - 1) / m  # of the utility, for the noise
         on = left > 0
         signal = mu / np.sqrt(np.where(on, left, 1.0))
-        found = u.half_line_delta(eps, signal, c, m, float(q))
+        found = lim.half_line_delta(eps, signal, c, m, float(q))
         assert (found >= delta * (1 - 1e-9))[on].all()
         tested += on.sum()
     assert tested > 10_000
@@ -304,9 +305,15 @@ def test_above_the_threshold_total_utility_is_never_better():
 
 @pytest.mark.parametrize(("eps", "delta"), PROMISES)
 def test_the_exact_average_agrees_with_both_theorems(eps, delta):
-    mu, q0 = u.least_noise_signal(eps, delta), u.safe_fraction(eps, delta)
-    least = max(u.total_threshold(eps, delta), u.name_and_shame_threshold(eps, delta))
-    assert least == u.total_threshold(eps, delta)
+    mu, q0 = (
+        lim.least_noise_signal(eps, delta),
+        lim.safe_fraction(eps, delta),
+    )
+    least = max(
+        lim.total_threshold(eps, delta),
+        lim.name_and_shame_threshold(eps, delta),
+    )
+    assert least == lim.total_threshold(eps, delta)
     for m in (1, 3, 200):
         for q in np.geomspace(1e-4, 0.99, 6):
             base = averaged_gaussian_mu(float(q), m, eps, delta)
@@ -317,14 +324,17 @@ def test_the_exact_average_agrees_with_both_theorems(eps, delta):
                 assert noise >= 1 - 1e-9
             n = 10**8
             sizes = (n, m, round(q * n))
-            for bound in (u.noise_lower_bound, u.noise_lower_bound_sharper):
+            for bound in (
+                lim.noise_lower_bound,
+                lim.noise_lower_bound_sharper,
+            ):
                 assert float(bound(*sizes, eps, delta)) <= noise * (1 + 1e-6) + 1e-12
 
 
 def test_below_the_second_threshold_publishing_records_is_better():
     """n = 1000, delta = 0.1: 100 bare records are (0, 0.1)-private."""
     n, eps, delta = 1000, 0.1, 0.1
-    v = u.name_and_shame_threshold(eps, delta) / n
+    v = lim.name_and_shame_threshold(eps, delta) / n
     for factor, wins in ((0.99, True), (1.01, False)):
         found = u.utility_ratio(n, 1, 100, eps, delta, calibration="average", variance=factor * v)
         assert float(found.noise) == 0
@@ -335,7 +345,7 @@ def test_below_the_second_threshold_publishing_records_is_better():
 def test_the_noise_alone_can_be_less_where_delta_dominates():
     """epsilon < mu^2/2: every k < n allows a little less noise."""
     found = u.utility_ratio(10_000, [1, 64], 5_000, 0.01, 0.1, calibration="average", variance=0.25)
-    assert u.safe_fraction(0.01, 0.1) == 1
+    assert lim.safe_fraction(0.01, 0.1) == 1
     assert found.noise[0] == pytest.approx(0.9927, abs=1e-4)
     assert 0.999 < found.noise[1] < 1
     assert (found.total > 1).all()
@@ -347,13 +357,16 @@ def test_the_lower_bound_by_chernoff_from_its_formula(eta):
     tail = math.exp(-(eta**2) * m * k / (2 * n))
     weaker = analytic_gaussian_sigma(1.0, eps, delta + tail)
     expected = ((1 - eta) * weaker / analytic_gaussian_sigma(1.0, eps, delta)) ** 2
-    found = float(u.noise_lower_bound(n, m, k, eps, delta, tail=tail))
+    found = float(lim.noise_lower_bound(n, m, k, eps, delta, tail=tail))
     assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_lower_bounds_tend_to_one():
     m = 10 ** np.arange(3, 12)
-    for bound in (u.noise_lower_bound, u.noise_lower_bound_sharper):
+    for bound in (
+        lim.noise_lower_bound,
+        lim.noise_lower_bound_sharper,
+    ):
         for eps, delta in PROMISES:
             values = bound(10**6, m, 10**3, eps, delta)
             assert (np.diff(values) >= 0).all()
@@ -365,18 +378,18 @@ def test_the_lower_bounds_tend_to_one():
                     10**3,
                     eps,
                     delta,
-                    **({} if bound is not u.noise_lower_bound else {"tail": delta / 1e4}),
+                    **({} if bound is not lim.noise_lower_bound else {"tail": delta / 1e4}),
                 )
                 > 0.98
             )
-    assert float(u.noise_lower_bound(100, 1, 1, 1.0, 1e-5)) == 0
+    assert float(lim.noise_lower_bound(100, 1, 1, 1.0, 1e-5)) == 0
 
 
 @given(epsilons, deltas)
 @settings(max_examples=20)
 def test_thresholds_are_ordered(eps, delta):
-    assert 0 < u.name_and_shame_threshold(eps, delta) < u.total_threshold(eps, delta)
-    assert delta < u.safe_fraction(eps, delta) <= 1
+    assert 0 < lim.name_and_shame_threshold(eps, delta) < lim.total_threshold(eps, delta)
+    assert delta < lim.safe_fraction(eps, delta) <= 1
 
 
 # --------------------------------------------------------------------------- utility ratio
@@ -418,11 +431,14 @@ def test_the_three_calibrations_are_in_order():
         (lambda: u.section_4_5_avss_squared(10, 11, 1.0), "k must not exceed n"),
         (lambda: u.section_4_5_avss_squared(10, 5, -1.0), "negative"),
         (lambda: u.theorem_4_16_ratio(10, 1, 5, 0.5, 0.1, logarithms="thrice"), "logarithms"),
-        (lambda: u.half_line_delta(-0.1, 1.0, 1.0, 5, 0.5), "negative"),
-        (lambda: u.half_line_delta(0.1, 1.0, 1.0, 5, 1.5), "fraction"),
-        (lambda: u.noise_lower_bound(10, 1, 5, 0.5, 0.9, tail=0.2), "delta \\+ tail"),
-        (lambda: u.safe_fraction(0.0, 0.1), "positive"),
-        (lambda: u.total_threshold(0.1, 0.0), "strictly between"),
+        (lambda: lim.half_line_delta(-0.1, 1.0, 1.0, 5, 0.5), "negative"),
+        (lambda: lim.half_line_delta(0.1, 1.0, 1.0, 5, 1.5), "fraction"),
+        (
+            lambda: lim.noise_lower_bound(10, 1, 5, 0.5, 0.9, tail=0.2),
+            "delta \\+ tail",
+        ),
+        (lambda: lim.safe_fraction(0.0, 0.1), "positive"),
+        (lambda: lim.total_threshold(0.1, 0.0), "strictly between"),
         (
             lambda: u.utility_ratio(10, 1, 5, 0.5, 0.1, calibration="loose", variance=0.1),
             "calibration",
@@ -440,7 +456,7 @@ def test_bad_values_are_refused(call, message):
         lambda: u.equation_4_21_printed(1.5, 2),
         lambda: u.theorem_4_17_printed(10, 2.0, 3, 0.5),
         lambda: u.theorem_4_9_corrected(10, 0.5, 0.1, dimension=1.0),
-        lambda: u.safe_fraction("1", 0.1),
+        lambda: lim.safe_fraction("1", 0.1),
     ],
 )
 def test_wrong_types_are_refused(call):

@@ -8,7 +8,12 @@ import pytest
 
 from dprl.evaluation import lsl, lsw, rmse
 from dprl.mdp import Chain
-from dprl.privacy import equivalent_epsilon, gaussian_delta, subsampling
+from dprl.privacy import (
+    composition,
+    equivalent_epsilon,
+    gaussian_delta,
+    subsampling,
+)
 from dprl.private_evaluation import (
     LSL,
     LSW,
@@ -110,13 +115,13 @@ def test_the_base_guarantee_keeps_the_promise(base, rule, epsilon, delta):
             assert spent[1] <= delta * (1 + 1e-9)
         elif s.algorithm == "algorithm-3-optimal":
             step = subsampling.amplified(*pair, q)
-            assert subsampling.optimal_composition_delta(*step, m, epsilon) <= delta * (1 + 1e-9)
+            assert composition.optimal_composition_delta(*step, m, epsilon) <= delta * (1 + 1e-9)
         elif s.algorithm == "recalibrated":
             assert pair == (epsilon, delta) or pair[0] <= equivalent_epsilon(
                 epsilon, delta, pair[1]
             ) * (1 + 1e-12)
             # any (e, d) mechanism, the Gaussian one among them, keeps the promise
-            assert subsampling.optimal_composition_delta(*pair, 1, epsilon) <= delta * (1 + 1e-9)
+            assert composition.optimal_composition_delta(*pair, 1, epsilon) <= delta * (1 + 1e-9)
         else:
             assert pair == (epsilon, delta)
 

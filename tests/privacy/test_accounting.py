@@ -22,6 +22,7 @@ from dprl.privacy import (
     averaged_gaussian_delta,
     averaged_gaussian_epsilon,
     averaged_gaussian_mu,
+    averages,
     gaussian_delta,
     gaussian_pair_epsilon,
     subsampled_gaussian_delta,
@@ -525,7 +526,7 @@ def test_the_inverses_of_the_pair_of_averages(q, m):
 
 def test_the_binomial_weights_are_complete():
     for q, m in ((0.5, 400_000), (1e-6, 1_000_000), (0.999, 5_000), (0.2, 3)):
-        j, log_weight = accounting._binomial(q, m)
+        j, log_weight = averages._binomial(q, m)
         assert np.exp(log_weight).sum() == pytest.approx(1, rel=1e-8)
         assert log_weight == pytest.approx(stats.binom.logpmf(j, m, q), rel=1e-9, abs=1e-7)
         missing = set(range(m + 1)) - set(j.astype(int)) if m < 10_000 else set()

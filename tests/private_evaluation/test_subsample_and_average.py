@@ -14,7 +14,13 @@ from scipy import stats
 from dprl.evaluation import lsl, lsw
 from dprl.features import aggregation, tabular
 from dprl.mdp import Chain
-from dprl.privacy import GaussianSmoothing, Guarantee, audit_samples, subsampling
+from dprl.privacy import (
+    GaussianSmoothing,
+    Guarantee,
+    audit_samples,
+    composition,
+    subsampling,
+)
 from dprl.private_evaluation import (
     LSL,
     LSW,
@@ -291,7 +297,7 @@ def test_the_base_promise_is_that_of_the_accounting(sizes):
     for base in (printed, closed, best):
         assert base.neighbours == NEIGHBOURS
         step = subsampling.amplified(base.epsilon, base.delta, k / n)
-        assert subsampling.optimal_composition_delta(*step, m, 1.0) <= 1e-5
+        assert composition.optimal_composition_delta(*step, m, 1.0) <= 1e-5
     other = base_promise(*whole, slack=2e-6)
     assert (other.epsilon, other.delta) == subsampling.base_guarantee_printed(*whole, 2e-6)
 

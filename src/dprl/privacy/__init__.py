@@ -6,9 +6,6 @@ continuous distribution do not keep the promise that real numbers would keep
 """
 
 from dprl.privacy.accounting import (
-    averaged_gaussian_delta,
-    averaged_gaussian_epsilon,
-    averaged_gaussian_mu,
     subsampled_gaussian_delta,
     subsampled_gaussian_epsilon,
     subsampled_gaussian_mu,
@@ -23,6 +20,16 @@ from dprl.privacy.audit import (
     largest_certifiable_epsilon,
     largest_true_positive_rate,
     run_trials,
+)
+from dprl.privacy.averages import (
+    averaged_gaussian_delta,
+    averaged_gaussian_epsilon,
+    averaged_gaussian_mu,
+)
+from dprl.privacy.composition import (
+    advanced_composition,
+    optimal_composition_delta,
+    optimal_composition_epsilon,
 )
 from dprl.privacy.gaussian import (
     analytic_gaussian_sigma,
@@ -83,7 +90,6 @@ from dprl.privacy.smooth_sensitivity import (
     smoothing_constants,
 )
 from dprl.privacy.subsampling import (
-    advanced_composition,
     amplified,
     amplified_elementary,
     amplified_printed,
@@ -93,8 +99,6 @@ from dprl.privacy.subsampling import (
     composed,
     composed_printed,
     inversion_printed,
-    optimal_composition_delta,
-    optimal_composition_epsilon,
 )
 
 __all__ = [

@@ -52,7 +52,7 @@ its second half. So with L the sum of m independent copies of (4) under P*,
 for the whole sequence and for everything computed from it, such as the average. What is *not*
 claimed: that (5) is attained for m > 1. No single pair of inputs need be worst for both signs
 of the loss, so the true curve may be lower (Lebeda, Regehr, Kamath and Steinke 2025);
-:func:`~dprl.privacy.accounting.averaged_gaussian_delta` shows how much at most, for the
+:func:`~dprl.privacy.averages.averaged_gaussian_delta` shows how much at most, for the
 average.
 
 **Computing (5).** The loss is put on a grid of step h by the rule "connect the dots" (Doroshenko et
@@ -62,11 +62,6 @@ accounting library, by FFT) still bounds (5) from above. h is halved until two s
 agree. The tails that the convolution cuts off are counted as losses of infinity. Not bounded by a
 proof are the errors of floating-point arithmetic, and those of the quadrature within a cell, which
 are as small: an allowance of sixteen times the unit roundoff per release is added to delta.
-
-**The average.** Let one record move every base query by exactly Delta when it is drawn, as for
-a mean of numbers. The average of m releases, divided by its standard deviation sigma/sqrt(m),
-is then N(B mu/sqrt(m), 1) on x and N(0, 1) on x', B binomial(m, q). The profile of this
-explicit pair is a *lower* bound on what any accountant may report.
 
 Sources: Balle, Barthe and Gaboardi 2018; Zhu, Dong and Wang 2022; Doroshenko et al. 2022;
 Lebeda et al. 2025. The pair (3) in this form is worked out here.
@@ -84,6 +79,13 @@ from scipy import optimize, special
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
+from dprl.privacy.averages import (
+    averaged_delta,
+    averaged_mu,
+    checked_setting,
+    ever_drawn,
+    root_above_zero,
+)
 from dprl.privacy.gaussian import analytic_gaussian_sigma
 
 #: What two successive halvings of the grid step must agree to, in relation to epsilon or delta.
@@ -173,13 +175,14 @@ def subsampled_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float
 
     Examples
     --------
+    >>> from dprl.privacy import averaged_gaussian_delta
     >>> d = subsampled_gaussian_delta(0.5, 0.1, 100, epsilon=1.0)
     >>> d >= averaged_gaussian_delta(0.5, 0.1, 100, epsilon=1.0)
     True
     >>> round(d, 5)
     0.02012
     """
-    size, q, number = _setting(mu, fraction, m)
+    size, q, number = checked_setting(mu, fraction, m)
     eps = check.not_negative("epsilon", epsilon)
     if number == 1:
         return _one_release(eps, size, q)
@@ -215,7 +218,7 @@ def subsampled_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float
     >>> round(subsampled_gaussian_epsilon(0.5, 0.1, 100, delta=1e-5), 3)
     2.541
     """
-    size, q, number = _setting(mu, fraction, m)
+    size, q, number = checked_setting(mu, fraction, m)
     return _composed_epsilon(size, q, number, _target("delta", delta))
 
 
@@ -247,7 +250,8 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     Notes
     -----
     A root in ln mu between the mu without any amplification and the mu of
-    :func:`averaged_gaussian_mu`: about six evaluations of :func:`subsampled_gaussian_delta`.
+    :func:`~dprl.privacy.averages.averaged_gaussian_mu`: about six evaluations of
+    :func:`subsampled_gaussian_delta`.
 
     A delta of the order of m k/n is no protection: it allows to publish so many records
     outright. Choose delta well below 1/n.
@@ -267,95 +271,6 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
 
 
 # -- the average ------------------------------------------------------------------------------
-
-
-def averaged_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float) -> float:
-    """delta(epsilon) of the explicit pair of averages: no accountant may report less.
-
-    N(B mu/sqrt(m), 1), B binomial(m, q), against N(0, 1), and the other order; the larger of
-    the two. The pair is that of a mean of numbers in which all records agree but one, so the
-    value is a lower bound on delta(epsilon) of the average of m releases, and of all m.
-
-    Parameters
-    ----------
-    mu, fraction, m, epsilon
-        As in :func:`subsampled_gaussian_delta`.
-
-    Returns
-    -------
-    float
-        In [0, 1]; to about ten digits.
-
-    Notes
-    -----
-    The likelihood ratio increases in z, so the best events are half lines: one root and one
-    sum of up to m + 1 terms, O(min(m, 40 sqrt(m))) each.
-
-    Examples
-    --------
-    >>> from dprl.privacy import gaussian_delta
-    >>> full = averaged_gaussian_delta(0.1, 1.0, 100, epsilon=0.5)
-    >>> round(full, 12) == round(gaussian_delta(1.0, 1.0, 0.5), 12)
-    True
-    """
-    size, q, number = _setting(mu, fraction, m)
-    return _averaged_delta(size, q, number, check.not_negative("epsilon", epsilon))
-
-
-def averaged_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float) -> float:
-    """Least epsilon of the explicit pair of averages at a given delta.
-
-    Parameters
-    ----------
-    mu, fraction, m
-        As in :func:`subsampled_gaussian_delta`.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        >= 0: a lower bound on what any accountant may report.
-
-    Examples
-    --------
-    >>> round(averaged_gaussian_epsilon(0.5, 0.1, 100, delta=1e-5), 3)
-    2.191
-    """
-    size, q, number = _setting(mu, fraction, m)
-    target = check.open_unit("delta", delta)
-
-    def excess(eps: float) -> float:
-        return math.log(max(_averaged_delta(size, q, number, eps), 1e-320) / target)
-
-    return _root_above_zero(excess)
-
-
-def averaged_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float) -> float:
-    """Largest mu at which the explicit pair of averages needs no more than delta at epsilon.
-
-    Parameters
-    ----------
-    fraction, m
-        As in :func:`subsampled_gaussian_delta`.
-    epsilon : float
-        > 0.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        An upper bound on the mu that any accountant may allow; infinite if delta >= 1 - (1-q)^m.
-
-    Examples
-    --------
-    >>> round(averaged_gaussian_mu(0.1, 100, epsilon=1.0, delta=1e-5), 3)
-    0.257
-    """
-    q, number = check.fraction("fraction", fraction), check.whole("m", m)
-    eps, target = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
-    return _averaged_mu(q, number, eps, target)
 
 
 # -- the loss on a grid -----------------------------------------------------------------------
@@ -493,7 +408,7 @@ def _refined(
 
 @functools.lru_cache(maxsize=16384)
 def _composed_delta(mu: float, q: float, m: int, eps: float, tolerance: float) -> float:
-    least = max(_averaged_delta(mu, q, m, eps), 1e-10)
+    least = max(averaged_delta(mu, q, m, eps), 1e-10)
     tail = max(1e-5 * least, 1e-16)
 
     def agree(before: float, now: float) -> bool:
@@ -508,7 +423,7 @@ def _composed_delta(mu: float, q: float, m: int, eps: float, tolerance: float) -
 @functools.lru_cache(maxsize=16384)
 def _composed_epsilon(mu: float, q: float, m: int, delta: float) -> float:
     if m == 1:
-        return _root_above_zero(lambda eps: math.log(max(_one_release(eps, mu, q), 1e-320) / delta))
+        return root_above_zero(lambda eps: math.log(max(_one_release(eps, mu, q), 1e-320) / delta))
     reduced = delta - _rounding(m)
     if reduced < delta / 2:
         raise ValueError(
@@ -530,11 +445,11 @@ def _composed_epsilon(mu: float, q: float, m: int, delta: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _largest_mu(q: float, m: int, eps: float, delta: float) -> float:
-    if _ever_drawn(q, m) <= delta:
+    if ever_drawn(q, m) <= delta:
         return math.inf
     plain = 1 / analytic_gaussian_sigma(1.0, eps, delta)
     low = math.log(plain / math.sqrt(m))  # no amplification: certified, up to the tolerance
-    high = math.log(_averaged_mu(q, m, eps, delta))
+    high = math.log(averaged_mu(q, m, eps, delta))
     best = low + math.log1p(-TOLERANCE)
 
     def excess(log_mu: float) -> float:
@@ -588,86 +503,6 @@ def _rounding(m: int) -> float:
 # -- the pair of averages ---------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=8)
-def _binomial(q: float, m: int) -> tuple[FloatArray, FloatArray]:
-    """Values and log probabilities of B, without those below e^-745."""
-    if q == 1:
-        return np.array([float(m)]), np.zeros(1)
-    # Chernoff: P(B <= j), P(B >= j) <= exp(-m KL(j/m, q)) <= e^-745 outside of the window
-    spread = math.sqrt(2 * 745.0 * m * q) + 745.0
-    j = np.arange(max(0, math.floor(m * q - spread)), min(m, math.ceil(m * q + 2 * spread)) + 1.0)
-    log_weight = (
-        special.gammaln(m + 1.0)
-        - special.gammaln(j + 1)
-        - special.gammaln(m - j + 1)
-        + special.xlogy(j, q)
-        + special.xlog1py(m - j, -q)
-    )
-    keep = log_weight > -745
-    return check.frozen(j[keep]), check.frozen(log_weight[keep])
-
-
-def _averaged_delta(mu: float, q: float, m: int, eps: float) -> float:
-    j, log_weight = _binomial(q, m)
-    shift = j * (mu / math.sqrt(m))
-
-    def log_ratio(z: float) -> float:
-        return float(special.logsumexp(log_weight + shift * (z - shift / 2)))
-
-    def edge(level: float) -> float:
-        """z with log_ratio(z) = level."""
-        low, high = -1.0, 1.0
-        while log_ratio(low) > level:
-            low *= 2
-        while log_ratio(high) < level:
-            high *= 2
-        return float(optimize.brentq(lambda z: log_ratio(z) - level, low, high, xtol=1e-13))
-
-    with np.errstate(under="ignore"):
-        z = edge(eps)
-        first = float(np.exp(log_weight + special.log_ndtr(shift - z)).sum())
-        mixed_first = first - math.exp(min(eps + special.log_ndtr(-z), 0.0))
-        nothing_drawn = float(log_weight[0]) if j[0] == 0 else -math.inf
-        if nothing_drawn >= -eps:  # the ratio never falls to e^-eps
-            return float(min(max(mixed_first, 0.0), 1.0))
-        z = edge(-eps)
-        second = float(np.exp(eps + log_weight + special.log_ndtr(z - shift)).sum())
-        mixed_second = float(special.ndtr(z)) - second
-    return float(min(max(mixed_first, mixed_second, 0.0), 1.0))
-
-
-@functools.lru_cache(maxsize=4096)
-def _averaged_mu(q: float, m: int, eps: float, delta: float) -> float:
-    if _ever_drawn(q, m) <= delta:
-        return math.inf
-
-    def excess(log_mu: float) -> float:
-        return math.log(max(_averaged_delta(math.exp(log_mu), q, m, eps), 1e-320) / delta)
-
-    low = math.log(1 / (analytic_gaussian_sigma(1.0, eps, delta) * math.sqrt(m)))
-    while excess(low) > 0:
-        low -= 1e-6
-    high = low + 1.0
-    while excess(high) < 0:
-        high += 1.0
-    return math.exp(optimize.brentq(excess, low, high, xtol=1e-12, rtol=1e-12))
-
-
-def _ever_drawn(q: float, m: int) -> float:
-    """1 - (1-q)^m: probability that a given record is in any of the sub-samples."""
-    return -math.expm1(m * math.log1p(-q)) if q < 1 else 1.0
-
-
-def _root_above_zero(excess: Callable[[float], float]) -> float:
-    """Root of a decreasing function on [0, inf); 0 if it starts below 0."""
-    if excess(0.0) <= 0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0:
-        high *= 2
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-13, rtol=1e-11))
-
-
 # -- checks -----------------------------------------------------------------------------------
 
 
@@ -679,7 +514,3 @@ def _target(name: str, value: float) -> float:
             f"resolves here; got {value!r}"
         )
     return x
-
-
-def _setting(mu: float, fraction: float, m: int) -> tuple[float, float, int]:
-    return check.positive("mu", mu), check.fraction("fraction", fraction), check.whole("m", m)

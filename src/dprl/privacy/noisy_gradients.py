@@ -67,12 +67,12 @@ from scipy import optimize, special
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.privacy.accounting import (
-    _ever_drawn,
     subsampled_gaussian_delta,
     subsampled_gaussian_epsilon,
     subsampled_gaussian_mu,
     subsampled_gaussian_profile,
 )
+from dprl.privacy.averages import ever_drawn
 from dprl.privacy.guarantee import REPLACE_ONE_TRAJECTORY, Guarantee
 
 ComplexArray = NDArray[np.complex128]
@@ -562,7 +562,7 @@ def _epsilon(pair: _Pair, mu: float, q: float, steps: int, delta: float, side: i
 
 
 def _sigma(pair: _Pair, q: float, steps: int, eps: float, delta: float, side: int) -> float:
-    if _ever_drawn(q, steps) <= delta:
+    if ever_drawn(q, steps) <= delta:
         return 0.0
 
     def excess(log_sigma: float) -> float:

@@ -16,18 +16,12 @@ elementary argument gives:
     eps_0 = q (e^eps - 1),                      delta_0 = q delta,                    (2)
     eps_0 = ln(1 + q e^eps (e^eps - 1)),        delta_0 = q e^eps delta.              (3)
 
-*m sub-samples.* Advanced composition (Dwork, Rothblum and Vadhan 2010; Dwork and Roth 2014,
-theorem 3.20), for any slack delta' in (0, 1):
+*m sub-samples.* Advanced composition (:mod:`dprl.privacy.composition`), for any slack delta':
 
     eps* = eps_0 sqrt(2 m ln(1/delta')) + m eps_0 (e^{eps_0} - 1),
     delta* = m delta_0 + delta'.                                                      (4)
 
-(3) and (4) together are (4.7)-(4.8) of the thesis. The best possible bound for m arbitrary
-(eps_0, delta_0)-private mechanisms (Kairouz, Oh and Viswanath 2015) is
-
-    delta* = 1 - (1 - delta_0)^m (1 - E[(1 - e^{eps* - (2J - m) eps_0})_+]),          (5)
-
-J binomial with m trials of probability e^{eps_0}/(1 + e^{eps_0}).
+(3) and (4) together are (4.7)-(4.8) of the thesis. Optimal composition is better.
 
 *The inverse.* Given eps*, delta* and 0 < delta' < delta*, write L = ln(1/delta'). If eps* <= 4 L,
 then (3) and (4) keep the promise (eps*, delta*) with the base that has
@@ -55,16 +49,19 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-
-#: Relative rounding error of (5), rounded up; against 50 digits it is a hundredth of that.
-_GUARD = 1e-10
-#: What is left out of the binomial has a probability below e^-700.
-_DEVIATIONS, _EXTRA = 40, 1000
+from dprl.privacy.composition import (
+    advanced_composition,
+    at_least_zero,
+    composed_loss,
+    expected_excess,
+    plain_number,
+    total_delta,
+)
 
 # -- one sub-sample -----------------------------------------------------------------------
 
@@ -99,7 +96,7 @@ def amplified(epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike) -> tupl
     with np.errstate(over="ignore"):
         gain = q * np.expm1(e)
     step = np.where(np.isfinite(gain), np.log1p(gain), np.log(q) + e)
-    return _number(step), _number(q * d)
+    return plain_number(step), plain_number(q * d)
 
 
 def amplified_printed(epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike) -> tuple[Any, Any]:
@@ -122,7 +119,7 @@ def amplified_printed(epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike)
     """
     e, d, q = _base(epsilon, delta, fraction)
     with np.errstate(over="ignore"):
-        return _number(q * np.expm1(e)), _number(q * d)
+        return plain_number(q * np.expm1(e)), plain_number(q * d)
 
 
 def amplified_elementary(
@@ -151,119 +148,10 @@ def amplified_elementary(
     with np.errstate(over="ignore", invalid="ignore"):
         gain = q * np.exp(e) * np.expm1(e)
         step = np.where(np.isfinite(gain), np.log1p(gain), np.log(q) + 2 * e)
-        return _number(step), _number(np.where(d == 0, 0.0, q * np.exp(e) * d))
+        return plain_number(step), plain_number(np.where(d == 0, 0.0, q * np.exp(e) * d))
 
 
 # -- composition --------------------------------------------------------------------------
-
-
-def advanced_composition(
-    epsilon: ArrayLike, delta: ArrayLike, m: ArrayLike, slack: ArrayLike
-) -> tuple[Any, Any]:
-    """Guarantee of m (epsilon, delta)-private releases together, equation (4).
-
-    Parameters
-    ----------
-    epsilon : float or array_like
-        Of one release, >= 0.
-    delta : float or array_like
-        Of one release, >= 0.
-    m : int or array_like
-        Number of releases, >= 1.
-    slack : float or array_like
-        delta' in (0, 1). All broadcast.
-
-    Returns
-    -------
-    (float, float) or (ndarray, ndarray)
-        As the formula gives them: a delta of 1 or more promises nothing, and epsilon is
-        infinite where e^epsilon overflows.
-
-    Examples
-    --------
-    >>> epsilon, delta = advanced_composition(0.01, 1e-8, 100, 1e-5)
-    >>> round(epsilon, 6), round(delta, 10)
-    (0.489903, 1.1e-05)
-    """
-    e, d = _at_least_zero("epsilon", epsilon), _at_least_zero("delta", delta)
-    count, s = check.integer_array("m", m), check.open_unit_array("slack", slack)
-    with np.errstate(over="ignore"):
-        total = e * np.sqrt(-2 * count * np.log(s)) + count * e * np.expm1(e)  # (4)
-    return _number(total), _number(count * d + s)
-
-
-def optimal_composition_delta(epsilon: float, delta: float, m: int, target_epsilon: float) -> float:
-    """Least delta* that m (epsilon, delta)-private releases keep at eps*, equation (5).
-
-    Exact: m randomised responses attain it (Kairouz, Oh and Viswanath 2015).
-
-    Parameters
-    ----------
-    epsilon : float
-        Of one release, >= 0.
-    delta : float
-        Of one release, in [0, 1).
-    m : int
-        Number of releases, >= 1; time and memory O(sqrt(m)), a millisecond at 2^20.
-    target_epsilon : float
-        eps* >= 0.
-
-    Returns
-    -------
-    float
-        In [0, 1], rounded up by 1e-10 of its value; parts below 1e-300 are not seen.
-
-    Examples
-    --------
-    >>> optimal_composition_delta(0.1, 0.0, 10, 1.0)  # basic composition: eps* = m eps
-    0.0
-    >>> round(optimal_composition_delta(0.1, 1e-6, 100, 3.0), 9)
-    0.001461258
-    """
-    e, d, count = _release(epsilon, delta, m)
-    target = check.not_negative("target_epsilon", target_epsilon)
-    return _total(d, count, _excess(*_loss(e, count), target))
-
-
-def optimal_composition_epsilon(epsilon: float, delta: float, m: int, target_delta: float) -> float:
-    """Least eps* that m (epsilon, delta)-private releases keep at delta*: the inverse of (5).
-
-    Parameters
-    ----------
-    epsilon, delta, m
-        As in :func:`optimal_composition_delta`.
-    target_delta : float
-        delta* in (0, 1).
-
-    Returns
-    -------
-    float
-        The upper end of an interval of relative length 1e-12, so never too small; infinite if
-        already the deltas of the releases exceed delta*.
-
-    Examples
-    --------
-    >>> round(optimal_composition_epsilon(0.01, 1e-8, 100, 1.1e-5), 6)
-    0.337174
-    >>> optimal_composition_epsilon(0.01, 1e-6, 100, 1e-5)
-    inf
-    """
-    e, d, count = _release(epsilon, delta, m)
-    target = check.open_unit("target_delta", target_delta)
-    losses, masses = _loss(e, count)
-
-    def kept(level: float) -> bool:
-        return _total(d, count, _excess(losses, masses, level)) <= target
-
-    low, high = 0.0, count * e
-    if _total(d, count, 0.0) > target:
-        return float("inf")
-    if kept(low):
-        return 0.0
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if kept(middle) else (middle, high)
-    return high
 
 
 # -- sub-sampling and composition together ------------------------------------------------
@@ -364,7 +252,7 @@ def inversion_printed(
     """
     e, d, count, q, s = _target(epsilon, delta, n, m, k, slack)
     base_epsilon, base_delta = _printed(e, d, count, q, s)
-    return _number(base_epsilon), _number(base_delta)
+    return plain_number(base_epsilon), plain_number(base_delta)
 
 
 def base_guarantee_printed(
@@ -467,7 +355,7 @@ def base_guarantee_optimal(
     base_delta_below: float = 1.0,
     noise: Callable[[float, float], float] | None = None,
 ) -> tuple[float, float]:
-    """Largest base epsilon that keeps a promise by exact amplification (1) and (5).
+    """Largest base epsilon that keeps a promise by exact amplification (1) and optimal composition.
 
     No accounting that knows of one sub-sampled release only its epsilon and delta can grant
     more. One that knows more of the base mechanism can.
@@ -502,7 +390,7 @@ def base_guarantee_optimal(
 
     Notes
     -----
-    About 20 searches over epsilon of ten evaluations of (5): a hundredth of a second, a third
+    About 20 searches over epsilon, ten evaluations each: a hundredth of a second, a third
     of a second at m = 2^20.
 
     Examples
@@ -510,6 +398,7 @@ def base_guarantee_optimal(
     >>> epsilon, delta = base_guarantee_optimal(1.0, 1e-5, n=10_000, m=16, k=2500)
     >>> round(epsilon, 3)
     0.259
+    >>> from dprl.privacy import optimal_composition_delta
     >>> step = amplified(epsilon, delta, 0.25)
     >>> optimal_composition_delta(*step, 16, 1.0) <= 1e-5
     True
@@ -520,7 +409,7 @@ def base_guarantee_optimal(
     releases = int(count)
 
     def largest(step_delta: float) -> float:
-        spent = _total(step_delta, releases, 0.0)
+        spent = total_delta(step_delta, releases, 0.0)
         left = (total - spent) / (1 - spent)
         return float(np.log1p(np.expm1(_largest_step(releases, target, left)) / q)) * (1 - 1e-12)
 
@@ -530,10 +419,10 @@ def base_guarantee_optimal(
         given = check.not_negative("base_delta", base_delta)
         if given >= 1:
             raise ValueError(f"base_delta must lie in [0, 1), got {base_delta!r}")
-        if _total(q * given, releases, 0.0) >= total:
+        if total_delta(q * given, releases, 0.0) >= total:
             raise ValueError(
                 f"base_delta {given:g} on {releases} sub-samples of the fraction {q:g} already "
-                f"costs {_total(q * given, releases, 0.0):g}; delta is only {total:g}"
+                f"costs {total_delta(q * given, releases, 0.0):g}; delta is only {total:g}"
             )
         return largest(q * given), given
 
@@ -541,7 +430,7 @@ def base_guarantee_optimal(
     cap = check.positive("base_delta_below", base_delta_below)
     if cap > 1:
         raise ValueError(f"base_delta_below must lie in (0, 1], got {base_delta_below!r}")
-    most = min(total, _total(q * cap, releases, 0.0))  # what the base deltas may cost in all
+    most = min(total, total_delta(q * cap, releases, 0.0))  # what the base deltas may cost in all
 
     def split(share: float) -> tuple[float, float]:
         """The base guarantee when its deltas cost this share of the most they may."""
@@ -569,44 +458,11 @@ def _classical_noise(epsilon: float, delta: float) -> float:
     return float(np.sqrt(np.log(1.25 / delta)) / epsilon)
 
 
-def _loss(epsilon: float, m: int) -> tuple[FloatArray, FloatArray]:
-    """Privacy losses (2J - m) eps of m randomised responses, ascending, and their probabilities.
-
-    Ratios of neighbouring probabilities are summed up from the mode outwards, and normalised.
-    """
-    p = float(special.expit(epsilon))
-    mode = min(int((m + 1) * p), m)
-    reach = int(_DEVIATIONS * np.sqrt(m * p * special.expit(-epsilon))) + _EXTRA
-    low, high = max(mode - reach, 0), min(mode + reach, m)
-    j = np.arange(low, high + 1, dtype=np.float64)
-    ratio = np.log((m - j[:-1]) / (j[:-1] + 1)) + epsilon  # ln P[j + 1] / P[j]
-    at = mode - low
-    logs = np.concatenate([-np.cumsum(ratio[:at][::-1])[::-1], [0.0], np.cumsum(ratio[at:])])
-    masses: FloatArray = np.exp(logs - logs.max())
-    losses: FloatArray = (2 * j - m) * epsilon
-    return losses, masses / masses.sum()
-
-
-def _excess(losses: FloatArray, masses: FloatArray, level: float) -> float:
-    """E[(1 - e^{level - L})_+], rounded up."""
-    start = int(np.searchsorted(losses, level, side="right"))
-    if start == losses.size:
-        return 0.0
-    kept = -np.expm1(level - losses[start:])
-    return min(float(masses[start:] @ kept) * (1 + _GUARD), 1.0)
-
-
-def _total(step_delta: float, m: int, excess: float) -> float:
-    """1 - (1 - delta_0)^m (1 - excess), without a difference of nearly equal numbers."""
-    spent = float(-np.expm1(m * np.log1p(-step_delta))) if step_delta < 1 else 1.0
-    return min(spent + (1 - spent) * excess, 1.0)
-
-
 def _largest_step(m: int, target: float, left: float) -> float:
     """Largest eps_0 whose m-fold composition has at most delta = left at eps = target."""
 
     def gap(log_step: float) -> float:
-        excess = _excess(*_loss(float(np.exp(log_step)), m), target)
+        excess = expected_excess(*composed_loss(float(np.exp(log_step)), m), target)
         return float(np.log(max(excess, 1e-320) / left))
 
     low = float(np.log(target / m))  # basic composition: the excess is zero
@@ -656,8 +512,8 @@ def _granted(
             raise ValueError(f"{message}: {v:g} against {b:g}")
         kept = kept & holds
     return (
-        _number(np.where(kept, base_epsilon, np.nan)),
-        _number(np.where(kept, base_delta, np.nan)),
+        plain_number(np.where(kept, base_epsilon, np.nan)),
+        plain_number(np.where(kept, base_delta, np.nan)),
     )
 
 
@@ -678,20 +534,13 @@ def _target(
 def _base(
     epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    e, d = _at_least_zero("epsilon", epsilon), _at_least_zero("delta", delta)
+    e, d = at_least_zero("epsilon", epsilon), at_least_zero("delta", delta)
     if (d > 1).any():
         raise ValueError(f"delta must lie in [0, 1], got {d.max()}")
     q = check.finite_array("fraction", fraction)
     if ((q <= 0) | (q > 1)).any():
         raise ValueError("fraction must lie in (0, 1]: records in a sub-sample over all records")
     return e, d, q
-
-
-def _release(epsilon: float, delta: float, m: int) -> tuple[float, float, int]:
-    e, d = check.not_negative("epsilon", epsilon), check.not_negative("delta", delta)
-    if d >= 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
-    return e, d, check.whole("m", m)
 
 
 def _sizes(n: ArrayLike, m: ArrayLike, k: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -704,16 +553,3 @@ def _sizes(n: ArrayLike, m: ArrayLike, k: ArrayLike) -> tuple[FloatArray, FloatA
     if (size > records).any():
         raise ValueError("k must not exceed n: a sub-sample is drawn without replacement")
     return count, np.asarray(size / records)
-
-
-def _at_least_zero(name: str, values: ArrayLike) -> FloatArray:
-    x = np.asarray(check.unmasked(name, values), dtype=np.float64)
-    if np.isnan(x).any() or (x < 0).any():
-        raise ValueError(f"{name} must not be negative and not NaN, got {values!r}")
-    return x
-
-
-def _number(values: NDArray[Any]) -> float | FloatArray:
-    """A plain float for scalar arguments."""
-    out: FloatArray = np.asarray(values, dtype=np.float64)
-    return float(out) if out.ndim == 0 else out
