@@ -114,17 +114,19 @@ def gymnasium_steps(given: dict[str, Any]) -> None:
 
 def ddpg(given: dict[str, Any]) -> None:
     """A training of a population: environment steps, each with an update for every agent."""
-    from dprl.agents import ddpg
+    from dprl.agents import ddpg_population
     from dprl.agents.environments import Task
 
     task, settings = Task(given["environment"], given["t_max"]), _ddpg_settings(given)
     agents, chunk = given["agents"], given["chunk"]
     # the warm-up, and the call that compiles
-    training = ddpg.start(task, settings, range(agents))
-    training = ddpg.train(training, task, settings, given["warm_up"] + chunk, chunk=chunk)
+    training = ddpg_population.start(task, settings, range(agents))
+    training = ddpg_population.train(
+        training, task, settings, given["warm_up"] + chunk, chunk=chunk
+    )
     turns, steps = Turns(given["seconds"], skip=1), 40 * chunk
     while True:
-        training = ddpg.train(training, task, settings, steps, chunk=chunk)
+        training = ddpg_population.train(training, task, settings, steps, chunk=chunk)
         turns(steps * agents)
 
 
@@ -146,7 +148,8 @@ def _ddpg_settings(given: dict[str, Any]) -> Any:
 
 def bcq(given: dict[str, Any]) -> None:
     """A training of a population from data."""
-    from dprl.agents import bcq
+    from dprl.agents import bcq_population
+    from dprl.agents.bcq import BCQSettings
     from dprl.agents.episodes import Transitions
 
     rng, n = np.random.default_rng(0), 5_000
@@ -158,7 +161,7 @@ def bcq(given: dict[str, Any]) -> None:
         rng.normal(size=(n, d_s)),
         np.zeros(n, dtype=bool),
     )
-    settings = bcq.BCQSettings(
+    settings = BCQSettings(
         hidden=tuple(given["hidden"]),
         vae_hidden=tuple(given["vae_hidden"]),
         perturbation=given["perturbation"],
@@ -170,10 +173,12 @@ def bcq(given: dict[str, Any]) -> None:
         batch_size=given["batch_size"],
         candidates=given["candidates"],
     )
-    training, updates = bcq.start(settings, d_s, d_a, range(agents)), 5 * given["chunk"]
+    training, updates = bcq_population.start(settings, d_s, d_a, range(agents)), 5 * given["chunk"]
     turns = Turns(given["seconds"])
     while True:
-        training, _ = bcq.train(training, [data] * agents, settings, updates, chunk=given["chunk"])
+        training, _ = bcq_population.train(
+            training, [data] * agents, settings, updates, chunk=given["chunk"]
+        )
         turns(updates * agents)
 
 

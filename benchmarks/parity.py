@@ -34,7 +34,7 @@ from scipy import stats
 from turns import Worker
 
 from companion import records
-from dprl.agents import bcq, ddpg, environments
+from dprl.agents import bcq, bcq_population, ddpg, ddpg_population, environments
 from dprl.agents.environments import Policy, Task
 from dprl.agents.episodes import Episodes
 from experiments.chapter_5 import oracles
@@ -79,14 +79,16 @@ TASK = Task(ENVIRONMENT, T_MAX)
 
 
 @functools.cache
-def train_ddpg(seeds: int, steps: int) -> ddpg.DDPGTraining:
+def train_ddpg(seeds: int, steps: int) -> ddpg_population.DDPGTraining:
     """A training of so many steps; a longer one goes on from the shorter one."""
     before = [stop for stop in DDPG_STEPS if stop < steps]
-    training = train_ddpg(seeds, before[-1]) if before else ddpg.start(TASK, DDPG, range(seeds))
-    return ddpg.train(training, TASK, DDPG, steps - training.step)
+    training = (
+        train_ddpg(seeds, before[-1]) if before else ddpg_population.start(TASK, DDPG, range(seeds))
+    )
+    return ddpg_population.train(training, TASK, DDPG, steps - training.step)
 
 
-def policies(training: ddpg.DDPGTraining) -> list[Policy]:
+def policies(training: ddpg_population.DDPGTraining) -> list[Policy]:
     """The greedy policy of each seed."""
     returns = np.empty((len(training.generators), 1, 0))
     agents = oracles.DataOracles(TASK, training.agents, np.array([training.step]), returns)
@@ -119,10 +121,10 @@ def collect(seeds: int, folder: Path) -> Episodes:
 def own_bcq(seeds: int, data: Episodes) -> list[list[float]]:
     """[seed][stop]; a longer training goes on from the shorter one."""
     many, models = [data.transitions()] * seeds, []
-    training = bcq.start(BCQ, data.observation_size, data.action_size, range(seeds))
+    training = bcq_population.start(BCQ, data.observation_size, data.action_size, range(seeds))
     for stop in BCQ_UPDATES:
-        training, _ = bcq.train(training, many, BCQ, stop - training.updates)
-        models.append(bcq.BCQPopulation(BCQ, training.models.parameters))
+        training, _ = bcq_population.train(training, many, BCQ, stop - training.updates)
+        models.append(bcq_population.BCQPopulation(BCQ, training.models.parameters))
     return [
         [mean_return(one.policy(seed, jax.random.key(seed))) for one in models]
         for seed in range(seeds)

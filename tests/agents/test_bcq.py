@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.agents import bcq
-from dprl.agents.bcq import BCQPopulation, BCQSettings
+from dprl.agents import bcq, bcq_population
+from dprl.agents.bcq import BCQSettings
+from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.episodes import Transitions
-from dprl.agents.networks import fast_key
+from dprl.agents.networks import Batch, fast_key
 
 D_S, D_A = 2, 2
 # one set of sizes for all tests: each program is compiled once
@@ -53,7 +54,7 @@ DATASETS = [one_state(1), one_state(-1), chain(120), chain(40)]
 
 @dataclass(frozen=True)
 class Trained:
-    training: bcq.BCQTraining
+    training: bcq_population.BCQTraining
     losses: np.ndarray
     models: BCQPopulation
 
@@ -63,9 +64,11 @@ class Trained:
 
 
 def learn(*pieces: int, datasets=DATASETS, settings=SMALL, seeds=SEEDS, chunk=CHUNK) -> Trained:
-    training, losses = bcq.start(settings, D_S, D_A, seeds), []
+    training, losses = bcq_population.start(settings, D_S, D_A, seeds), []
     for updates in pieces:
-        training, of_piece = bcq.train(training, datasets, settings, updates, chunk=chunk)
+        training, of_piece = bcq_population.train(
+            training, datasets, settings, updates, chunk=chunk
+        )
         losses.append(of_piece)
     models = BCQPopulation(settings, training.models.parameters)
     return Trained(training, np.concatenate(losses, axis=1), models)
@@ -87,15 +90,17 @@ def random_transitions(n: int, seed: int) -> Transitions:
 
 def fresh(seed: int) -> bcq.BCQState:
     """What a training with this seed starts from."""
-    return jax.device_get(bcq._start_one(bcq._raw_keys([seed], 0)[0, 0], D_S, D_A, SMALL))
+    return jax.device_get(
+        bcq_population._start_one(bcq_population._raw_keys([seed], 0)[0, 0], D_S, D_A, SMALL)
+    )
 
 
 def model_of(population: BCQPopulation | Trained, index: int) -> bcq.BCQParameters:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], population.parameters)
 
 
-def as_batch(data: Transitions) -> bcq.Batch:
-    return bcq.Batch(*(np.asarray(getattr(data, name), float) for name in bcq.Batch._fields))
+def as_batch(data: Transitions) -> Batch:
+    return Batch(*(np.asarray(getattr(data, name), float) for name in Batch._fields))
 
 
 # -- one update, written again in plain NumPy: inputs concatenated, states repeated ----------
@@ -176,7 +181,7 @@ update = jax.jit(bcq.update, static_argnames="settings")
 @pytest.fixture(scope="module")
 def updated(case):
     state, batch, noise = case
-    return jax.device_get(update(state, bcq.Batch(*map(np.float32, batch)), noise, SMALL))
+    return jax.device_get(update(state, Batch(*map(np.float32, batch)), noise, SMALL))
 
 
 def own_losses(parameters, batch, noise):
@@ -366,13 +371,13 @@ def test_updates_equal_single_updates_in_a_loop():
     """
     population, model = learn(CHUNK), 3
     state, batch = fresh(SEEDS[model]), as_batch(DATASETS[model])
-    raw = bcq._raw_keys([SEEDS[model]], 1, 0)[0]
+    raw = bcq_population._raw_keys([SEEDS[model]], 1, 0)[0]
     rows, bulk = (jax.random.wrap_key_data(one, impl="rbg") for one in raw)
     bits = np.asarray(jax.random.bits(rows, (CHUNK, SMALL.batch_size), jnp.uint32))
     noise = jax.device_get(bcq.draw_noise(bulk, D_A, SMALL, leading=(CHUNK,)))
     losses = []
     for i, chosen in enumerate(bits % len(DATASETS[model])):
-        drawn = bcq.Batch(*(np.float32(x[chosen]) for x in batch))
+        drawn = Batch(*(np.float32(x[chosen]) for x in batch))
         state, one = update(state, drawn, jax.tree.map(lambda x, i=i: x[i], noise), SMALL)
         losses.append(one)
     np.testing.assert_allclose(population.losses[model, 0], np.mean(losses, axis=0), rtol=1e-3)
@@ -382,12 +387,12 @@ def test_updates_equal_single_updates_in_a_loop():
 
 def test_models_one_after_the_other_learn_what_they_learn_together(monkeypatch):
     """How a CPU trains wide networks, here with small ones."""
-    assert not bcq._one_by_one(SMALL)
-    assert bcq._one_by_one(BCQSettings.paper()) == (jax.default_backend() == "cpu")
-    together, begin = learn(CHUNK), bcq._start_one
-    monkeypatch.setattr(bcq, "_one_by_one", lambda settings: True)
+    assert not bcq_population._one_by_one(SMALL)
+    assert bcq_population._one_by_one(BCQSettings.paper()) == (jax.default_backend() == "cpu")
+    together, begin = learn(CHUNK), bcq_population._start_one
+    monkeypatch.setattr(bcq_population, "_one_by_one", lambda settings: True)
     # other settings make another program; the networks at the start need none of their own
-    monkeypatch.setattr(bcq, "_start_one", lambda *given: begin(*given[:3], SMALL))
+    monkeypatch.setattr(bcq_population, "_start_one", lambda *given: begin(*given[:3], SMALL))
     other = learn(CHUNK, settings=replace(SMALL, acting_candidates=19))
     np.testing.assert_allclose(other.losses, together.losses, rtol=1e-3, atol=1e-5)
     for one, two in zip(leaves(other), leaves(together), strict=True):
@@ -397,7 +402,7 @@ def test_models_one_after_the_other_learn_what_they_learn_together(monkeypatch):
 def test_every_seed_chunk_and_purpose_has_its_own_keys():
     keys = np.concatenate(
         [
-            bcq._raw_keys([0, 1, 2**40], *purpose).reshape(-1, 4)
+            bcq_population._raw_keys([0, 1, 2**40], *purpose).reshape(-1, 4)
             for purpose in ((0,), (1, 0), (1, 1), (1, 2**33))
         ]
     )
@@ -541,7 +546,7 @@ def test_bad_training_input(change, message):
 
 def test_a_training_that_stopped_within_a_chunk_is_not_continued(trained):
     with pytest.raises(ValueError, match="chunk must divide the updates made before, 60, got 25"):
-        bcq.train(trained.training, DATASETS, SMALL, 20, chunk=25)
+        bcq_population.train(trained.training, DATASETS, SMALL, 20, chunk=25)
 
 
 def test_bad_queries(trained):

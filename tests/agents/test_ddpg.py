@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.agents import ddpg, parallel, replay
+from dprl.agents import ddpg, ddpg_population, parallel, replay
 from dprl.agents.ddpg import DDPGSettings
 from dprl.agents.environments import ParallelEnvironments, Task
 from dprl.agents.networks import Batch
@@ -191,9 +191,9 @@ def test_the_actor_finds_the_best_action_and_the_critic_its_value():
 
 
 def train(pieces=(60,), task=TASK, settings=SMALL, seeds=(3, 4), chunk=10):
-    training = ddpg.start(task, settings, seeds)
+    training = ddpg_population.start(task, settings, seeds)
     for steps in pieces:
-        training = ddpg.train(training, task, settings, steps, chunk=chunk, threads=1)
+        training = ddpg_population.train(training, task, settings, steps, chunk=chunk, threads=1)
     return training
 
 
@@ -203,7 +203,7 @@ def uninterrupted():
 
 
 def test_training_changes_agents_after_the_warm_up(uninterrupted):
-    fresh = ddpg.start(TASK, SMALL, (3, 4))
+    fresh = ddpg_population.start(TASK, SMALL, (3, 4))
     assert (fresh.step, uninterrupted.step) == (0, 60)
     assert all(leaf.shape[0] == 2 for leaf in leaves(uninterrupted.agents))
     assert identical(train((20,)).agents, fresh.agents)  # still warming up
@@ -220,7 +220,9 @@ def test_a_training_can_be_gone_on_with_twice(uninterrupted):
     half = train((30,))
     before = [leaf.copy() for leaf in leaves(half)]
     for _ in range(2):
-        assert identical(ddpg.train(half, TASK, SMALL, 30, chunk=10, threads=1), uninterrupted)
+        assert identical(
+            ddpg_population.train(half, TASK, SMALL, 30, chunk=10, threads=1), uninterrupted
+        )
     assert all(map(np.array_equal, leaves(half), before))
 
 
@@ -234,7 +236,7 @@ def test_agents_depend_on_their_own_seed(uninterrupted):
 def test_acting_by_numpy_is_acting(uninterrupted):
     observations = np.random.default_rng(0).normal(size=(2, 5, 11)).astype(np.float32)
     actors = uninterrupted.agents.actor
-    actions = ddpg._acting(actors)(observations)
+    actions = ddpg_population._acting(actors)(observations)
     np.testing.assert_allclose(actions, jax.vmap(ddpg.act)(actors, observations), atol=1e-6)
     assert np.abs(actions).max() <= 1
 
@@ -285,11 +287,13 @@ def test_the_buffer_keeps_the_newest():
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_exploration_is_the_policy_plus_noise(noise):
-    actors = ddpg.start(TASK, SMALL, (1, 2)).agents.actor
+    actors = ddpg_population.start(TASK, SMALL, (1, 2)).agents.actor
     world = ParallelEnvironments("Hopper-v5", 2, t_max=3, threads=1)
     world.reset(np.tile([0, 1.25] + [0.0] * 10, (2, 1)))
     generators = [np.random.default_rng(seed) for seed in (1, 2)]
-    s, a, *_ = columns(replay.collect(world, generators, 10, ddpg._acting(actors), noise))
+    s, a, *_ = columns(
+        replay.collect(world, generators, 10, ddpg_population._acting(actors), noise)
+    )
     found = (a - np.asarray(jax.vmap(ddpg.act)(actors, s)))[np.abs(a) < 1]
     if noise:
         assert 0.7 < found.std() / noise < 1.3  # 60 normal numbers
@@ -361,12 +365,12 @@ def test_bad_tasks(given, message):
 def test_a_training_of_other_sizes_or_chunks_is_refused():
     training = train((20,))
     with pytest.raises(ValueError, match=r"buffers of shape \(2, 40, 27\), expected \(2, 80, 27\)"):
-        ddpg.train(training, TASK, dataclasses.replace(SMALL, capacity=80), 10, chunk=10)
+        ddpg_population.train(training, TASK, dataclasses.replace(SMALL, capacity=80), 10, chunk=10)
     with pytest.raises(ValueError, match=r"buffers of shape \(2, 40, 27\), expected \(2, 40, 42\)"):
-        ddpg.train(training, Task("HalfCheetah-v5", 8), SMALL, 10, chunk=10)
+        ddpg_population.train(training, Task("HalfCheetah-v5", 8), SMALL, 10, chunk=10)
     odd = training._replace(step=25)
     with pytest.raises(ValueError, match="chunk must divide the steps made before, 25"):
-        ddpg.train(odd, TASK, SMALL, 10, chunk=10)
+        ddpg_population.train(odd, TASK, SMALL, 10, chunk=10)
 
 
 def test_defaults_are_those_of_the_paper():

@@ -11,7 +11,6 @@ from dprl.agents.networks import (
     Layer,
     fast_key,
     mlp_apply,
-    mlp_init,
     mlp_inits,
     parameter_count,
     soft_update,
@@ -46,7 +45,7 @@ def test_output_is_a_loop_over_neurons():
 
 
 def test_new_weights_are_uniform_with_the_scale_of_the_inputs():
-    first, second = mlp_init(jax.random.key(2), (400, 300, 7))
+    first, second = mlp_inits(jax.random.key(2), [(400, 300, 7)])[0]
     for layer, inputs in ((first, 400), (second, 300)):
         bound = 1 / math.sqrt(inputs)
         both = np.concatenate([np.ravel(layer.weight), layer.bias])
@@ -60,14 +59,14 @@ def test_new_weights_are_uniform_with_the_scale_of_the_inputs():
 
 
 def test_the_key_decides():
-    a, b, other = (jax.device_get(mlp_init(jax.random.key(k), (2, 3, 1))) for k in (0, 0, 1))
+    a, b, other = (jax.device_get(mlp_inits(jax.random.key(k), [(2, 3, 1)])) for k in (0, 0, 1))
     assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), a, b))
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(other), strict=True):
         assert not (x == y).any()
 
 
 def test_counting():
-    assert parameter_count(mlp_init(jax.random.key(0), (2, 3, 1))) == 3 * 3 + 4
+    assert parameter_count(mlp_inits(jax.random.key(0), [(2, 3, 1)])) == 3 * 3 + 4
     assert parameter_count({"a": np.ones((2, 3)), "b": (1.0, [])}) == 7
 
 
@@ -90,7 +89,7 @@ def test_soft_update_is_a_weighted_mean_with_its_limits():
 )
 def test_bad_sizes(sizes, error, message):
     with pytest.raises(error, match=message):
-        mlp_init(jax.random.key(0), sizes)
+        mlp_inits(jax.random.key(0), [sizes])
 
 
 def test_networks_from_one_draw_share_no_number():
@@ -113,7 +112,7 @@ def test_networks_from_one_draw_share_no_number():
 
 
 def test_one_network_is_the_first_of_several():
-    one = jax.device_get(mlp_init(jax.random.key(5), (3, 4, 2)))
+    one = jax.device_get(mlp_inits(jax.random.key(5), [(3, 4, 2)])[0])
     same = jax.device_get(mlp_inits(jax.random.key(5), [(3, 4, 2)])[0])
     jax.tree.map(np.testing.assert_array_equal, one, same)
 

@@ -25,17 +25,9 @@ One update on a batch of (s, a, r, s', d), d = 1 where s' is absorbing (:func:`u
 A query (:func:`act`) draws proposals for the state, perturbs them and returns the one that Q_1
 likes best. It is random only through the latent draws, and a function of its key.
 
-An update is a pure function of one agent. Populations are made by ``vmap`` (:func:`start`),
-training by ``scan`` over chunks of updates (:func:`train`). Speed: the random numbers of a chunk
-are drawn before it, and the first layer's share of a state is computed once for all its proposals
-instead of being repeated.
-
-Random numbers: networks and the noise of a chunk are drawn by the compiler's own generator
-(JAX's ``rbg``), which is faster than JAX's default. Its keys come from
-:class:`numpy.random.SeedSequence` of the agent's seed and the number of the chunk: no two agents
-or chunks share one, and a :class:`BCQTraining` that is continued is, bit by bit on the same
-machine, one that never stopped. A CPU and a GPU may draw different numbers. Queries draw by the
-same generator, from the key that they are given, of any kind.
+All is about *one* agent, and an update is a pure function;
+:mod:`dprl.agents.bcq_population` trains many and asks them. For speed the first layer's share of a
+state is computed once for all its proposals instead of being repeated.
 
 Sources: Fujimoto, Meger and Precup 2019, Algorithm 1 and the appendix on its settings (that
 what is not stated there, such as which critic chooses the action, is read from the authors'
@@ -44,38 +36,20 @@ published program); thesis, sections 5.5 and 5.6.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from numpy.typing import ArrayLike, NDArray
 
 from dprl import _validation as check
-from dprl.agents import parallel
-from dprl.agents.episodes import Float32Array, Transitions
-from dprl.agents.networks import (
-    Batch,
-    Params,
-    Tree,
-    fast_key,
-    mlp_apply,
-    mlp_inits,
-    soft_update,
-)
+from dprl.agents.networks import Batch, Params, fast_key, mlp_apply, mlp_inits, soft_update
 
 LOSSES = ("reconstruction", "divergence", "critics", "perturbation")
 """Names of the four losses that :func:`update` reports, in the order of the last axis."""
-
-CHUNK = 200
-"""Updates in one compiled call, unless said otherwise; random numbers are drawn for each."""
-
-_WIDE = 256  # widths from which a CPU updates one model after the other
-_ACTION_SLACK = 1e-5  # float32 rounding of an action that was clipped to [-1, 1]
 
 
 @dataclass(frozen=True)
@@ -220,18 +194,9 @@ def draw_noise(
     >>> [x.shape for x in jax.eval_shape(draw, jax.random.key(0))]
     [(5, 100, 6), (5, 100, 10, 6), (5, 100, 6)]
     """
-    return _cut(_draw(key, action_size, settings, leading))
-
-
-def _draw(
-    key: jax.Array, action_size: int, settings: BCQSettings, leading: tuple[int, ...]
-) -> jax.Array:
     latent = settings.latent_factor * action_size
     shape = (*leading, settings.batch_size, settings.candidates + 2, latent)
-    return jax.random.normal(key, shape)
-
-
-def _cut(numbers: jax.Array) -> Noise:
+    numbers = jax.random.normal(key, shape)
     return Noise(numbers[..., 0, :], numbers[..., 2:, :], numbers[..., 1, :])
 
 
@@ -271,7 +236,7 @@ def initialise(
             *[(both, *settings.hidden, 1)] * 2,
         ],
     )
-    critics = _stacked(twins)
+    critics = jax.tree.map(lambda *leaves: jnp.stack(leaves), *twins)
     adam = _adam(settings)
     copy = partial(jax.tree.map, jnp.copy)
     return BCQState(
@@ -471,22 +436,27 @@ def act(
         In [-1, 1].
     """
     _check_inputs(parameters, observations)
-    noise = _draw_candidates(key, parameters, observations, settings)
-    return _best_of(parameters, noise, observations, settings)
+    noise = draw_candidates(key, parameters, observations, settings)
+    return best_candidate(parameters, noise, observations, settings)
 
 
-def _draw_candidates(
+def draw_candidates(
     key: jax.Array, parameters: BCQParameters, observations: jax.Array, settings: BCQSettings
 ) -> jax.Array:
-    """Standard normal numbers for the queries of one agent, (n, acting_candidates, L)."""
+    """Standard normal numbers for :func:`best_candidate`, (n, acting_candidates, L).
+
+    Drawn by the compiler's own generator; not under ``vmap``, see
+    :func:`dprl.agents.networks.fast_key`.
+    """
     count, width = observations.shape[-2:]
     latent = parameters.decoder[0].weight.shape[-2] - width
     return jax.random.normal(fast_key(key), (count, settings.acting_candidates, latent))
 
 
-def _best_of(
+def best_candidate(
     parameters: BCQParameters, noise: jax.Array, observations: jax.Array, settings: BCQSettings
 ) -> jax.Array:
+    """Of the proposals that noise makes the one that the first critic likes best, (n, d_A)."""
     proposals = _propose(parameters.decoder, observations, noise, settings)
     actions = _perturb(parameters.perturbation, observations, proposals, settings)
     values = _joint(_first(parameters.critics), observations, actions)[..., 0]
@@ -530,333 +500,3 @@ def _check_inputs(
         raise ValueError(
             f"actions must have shape ({observations.shape[0]}, {d_a}), got {actions.shape}"
         )
-
-
-# -- training a population ----------------------------------------------------------------
-
-
-class BCQTraining(NamedTuple):
-    """Models in training: all that their future depends on beside the data, only arrays.
-
-    Attributes
-    ----------
-    models : BCQState
-        Each leaf has a leading axis of models.
-    seeds : ndarray of int, shape (models,)
-        What networks, batches and noise of each model are drawn from.
-    updates : int
-        Updates that each model has received.
-    """
-
-    models: BCQState
-    seeds: NDArray[np.int64]
-    updates: int
-
-
-def start(
-    settings: BCQSettings, observation_size: int, action_size: int, seeds: Sequence[int]
-) -> BCQTraining:
-    """One new model per seed; equal seeds give equal networks.
-
-    Parameters
-    ----------
-    settings : BCQSettings
-    observation_size, action_size : int
-        d_s and d_A, at least 1.
-    seeds : sequence of int
-        >= 0, at least one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is malformed.
-    """
-    check.instance("settings", settings, BCQSettings)
-    known = [check.whole("each seed", seed, minimum=0) for seed in seeds]
-    if not known:
-        raise ValueError("seeds must be one per model, got none")
-    # one model after the other, not vmap: this generator mixes the keys of a vmap
-    sizes = (observation_size, action_size, settings)
-    models = [_start_one(raw, *sizes) for raw in _raw_keys(known, 0)[:, 0]]
-    return BCQTraining(_stacked(models), np.array(known), 0)
-
-
-@partial(jax.jit, static_argnames=("observation_size", "action_size", "settings"))
-def _start_one(
-    raw_key: jax.Array, observation_size: int, action_size: int, settings: BCQSettings
-) -> BCQState:
-    key = jax.random.wrap_key_data(raw_key, impl="rbg")
-    return initialise(key, observation_size, action_size, settings)
-
-
-def train(
-    training: BCQTraining,
-    datasets: Sequence[Transitions],
-    settings: BCQSettings,
-    updates: int,
-    *,
-    chunk: int = CHUNK,
-) -> tuple[BCQTraining, Float32Array]:
-    """Update every model so many more times, each on its own data set.
-
-    Parameters
-    ----------
-    training : BCQTraining
-        From :func:`start`, or from this function; it is not changed.
-    datasets : sequence of Transitions
-        One per model; their sizes may differ. Actions in [-1, 1].
-    settings : BCQSettings
-        Those of :func:`start`.
-    updates : int
-        Updates per model, >= 1.
-    chunk : int
-        Updates per compiled call; random numbers are drawn per chunk, so it is part of the
-        result, and must divide the updates made before. Memory of a chunk's noise:
-        models x chunk x batch_size x (candidates + 2) x L floats.
-
-    Returns
-    -------
-    BCQTraining
-    losses : ndarray, shape (models, chunks, 4)
-        Means over the updates of each chunk, named by :data:`LOSSES`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For data sets of other sizes, actions outside [-1, 1], or numbers out of range.
-
-    Examples
-    --------
-    >>> training = start(BCQSettings.laptop(), 2, 1, seeds=[0])
-    >>> beyond = Transitions(np.zeros((1, 2)), [[1.5]], [0.0], np.zeros((1, 2)), [True])
-    >>> train(training, [beyond], BCQSettings.laptop(), updates=100)
-    Traceback (most recent call last):
-    ValueError: actions must lie in [-1, 1], got one of size 1.5
-    """
-    end = training.updates + check.whole("updates", updates)
-    if training.updates % check.whole("chunk", chunk):
-        raise ValueError(
-            f"chunk must divide the updates made before, {training.updates}, got {chunk}"
-        )
-    action_size = _check_datasets(training, datasets, settings)
-    sizes = np.array([len(one) for one in datasets], dtype=np.uint32)
-    groups = parallel.groups(len(datasets))
-    everything = _padded(datasets, int(sizes.max()))
-    data = [parallel.part_of(everything, group) for group in groups]
-    states = [parallel.part_of(training.models, group) for group in groups]
-    losses = []
-    for done in range(training.updates, end, chunk):
-        keys, length = _raw_keys(training.seeds, 1, done // chunk), min(chunk, end - done)
-        given = [
-            (state, rows, sizes[group], keys[group], length, action_size, settings)
-            for state, rows, group in zip(states, data, groups, strict=True)
-        ]
-        states, means = map(list, zip(*parallel.on_threads(_run_chunk, given), strict=True))
-        losses.append(np.concatenate(means))
-    trained = BCQTraining(parallel.joined(states), training.seeds, end)
-    return trained, np.stack(losses, axis=1)
-
-
-def _raw_keys(seeds: Sequence[int] | NDArray[np.int64], *purpose: int) -> NDArray[np.uint32]:
-    """Raw keys (models, 2, 4): two for each seed and purpose."""
-    words = [np.random.SeedSequence(int(s), spawn_key=purpose).generate_state(8) for s in seeds]
-    return np.array(words, dtype=np.uint32).reshape(-1, 2, 4)
-
-
-@partial(jax.jit, static_argnames=("length", "action_size", "settings"))
-def _run_chunk(
-    state: BCQState,
-    data: Batch,
-    sizes: jax.Array,
-    keys: jax.Array,
-    length: int,
-    action_size: int,
-    settings: BCQSettings,
-) -> tuple[BCQState, jax.Array]:
-    """`length` updates of every model, with the random numbers of raw keys (models, 2, 4)."""
-
-    def draw(raw_and_size: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        raw, size = raw_and_size
-        rows, bulk = (jax.random.wrap_key_data(raw[i], impl="rbg") for i in (0, 1))
-        # a remainder favours no row by more than a factor 1 + size / 2^32
-        chosen = jax.random.bits(rows, (length, settings.batch_size), jnp.uint32) % size
-        return chosen, _draw(bulk, action_size, settings, (length,))
-
-    chosen, numbers = jax.lax.map(draw, (keys, sizes))  # not vmap, as in start
-
-    def one_model(
-        state: BCQState, data: Batch, chosen: jax.Array, numbers: jax.Array
-    ) -> tuple[BCQState, jax.Array]:
-        def body(state: BCQState, now: tuple[jax.Array, jax.Array]) -> tuple[BCQState, jax.Array]:
-            rows, numbers = now
-            batch = jax.tree.map(lambda x: x[rows], data)
-            return update(state, batch, _cut(numbers), settings)
-
-        state, losses = jax.lax.scan(body, state, (chosen, numbers))
-        return state, losses.mean(axis=0)
-
-    of_all = (state, data, chosen, numbers)
-    trained: tuple[BCQState, jax.Array]
-    if _one_by_one(settings):
-        trained = jax.lax.map(lambda of_one: one_model(*of_one), of_all)
-    else:
-        trained = jax.vmap(one_model)(*of_all)
-    return trained
-
-
-def _one_by_one(settings: BCQSettings) -> bool:
-    """Whether a group's models are updated one after the other.
-
-    On a CPU, products of stacks of wide matrices take about 1.3 times as long as the same
-    products one by one. Accelerators, and small matrices, want stacks.
-    """
-    wide = max(*settings.hidden, *settings.vae_hidden) >= _WIDE
-    return wide and jax.default_backend() == "cpu"
-
-
-def _check_datasets(
-    training: BCQTraining, datasets: Sequence[Transitions], settings: BCQSettings
-) -> int:
-    """Refuse what does not fit; the action size d_A."""
-    check.instance("settings", settings, BCQSettings)
-    models = len(training.seeds)
-    if len(datasets) != models:
-        raise ValueError(f"datasets must be one per model, {models}, got {len(datasets)}")
-    known = BCQPopulation(settings, training.models.parameters)
-    for one in datasets:
-        check.instance("each data set", one, Transitions)
-        for name, own, other in (
-            ("observations", known.observation_size, one.observation_size),
-            ("actions", known.action_size, one.action_size),
-        ):
-            if own != other:
-                raise ValueError(f"the models have {name} of {own} numbers, a data set of {other}")
-        largest = float(np.abs(one.actions).max())
-        if largest > 1 + _ACTION_SLACK:
-            raise ValueError(f"actions must lie in [-1, 1], got one of size {largest:g}")
-    return known.action_size
-
-
-def _padded(datasets: Sequence[Transitions], rows: int) -> Batch:
-    """All data in arrays (models, rows, ...); zeros after the end of the shorter ones."""
-
-    def padded(name: str) -> Float32Array:
-        parts = [np.asarray(getattr(one, name), dtype=np.float32) for one in datasets]
-        out = np.zeros((len(parts), rows, *parts[0].shape[1:]), np.float32)
-        for place, part in zip(out, parts, strict=True):
-            place[: len(part)] = part
-        return out
-
-    return Batch(*(jnp.asarray(padded(name)) for name in Batch._fields))
-
-
-# -- trained models -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class BCQPopulation:
-    """Models that answer queries, stacked.
-
-    Attributes
-    ----------
-    settings : BCQSettings
-    parameters : BCQParameters
-        Everything, the VAE included; leading axis = models.
-    """
-
-    settings: BCQSettings
-    parameters: BCQParameters
-
-    def __len__(self) -> int:
-        return int(self.parameters.decoder[-1].bias.shape[0])
-
-    @property
-    def action_size(self) -> int:
-        """d_A."""
-        return int(self.parameters.decoder[-1].bias.shape[-1])
-
-    @property
-    def observation_size(self) -> int:
-        """d_s."""
-        return int(self.parameters.encoder[0].weight.shape[-2]) - self.action_size
-
-    def model(self, index: int) -> BCQParameters:
-        """Parameters of one model, index 0 ... len - 1."""
-        if check.whole("model", index, minimum=0) >= len(self):
-            raise ValueError(f"model must be below {len(self)}, got {index}")
-        one: BCQParameters = jax.tree.map(lambda leaf: leaf[index], self.parameters)
-        return one
-
-    def select(self, models: Sequence[int]) -> BCQPopulation:
-        """Some of the models as a population of their own, in the order given.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is none, or a number is not in 0 ... len - 1.
-        """
-        rows = [check.whole("each of models", index, minimum=0) for index in models]
-        if not rows or max(rows) >= len(self):
-            raise ValueError(
-                f"models must be one or more numbers below {len(self)}, got {list(models)}"
-            )
-        chosen = np.array(rows)
-        return replace(self, parameters=jax.tree.map(lambda leaf: leaf[chosen], self.parameters))
-
-    def act(self, key: jax.Array, observations: ArrayLike) -> jax.Array:
-        """Greedy actions of all models at once, each at its own observations.
-
-        Parameters
-        ----------
-        key : jax.Array
-            Of the latent draws; each model draws with its own part of it.
-        observations : array_like, shape (models, n, d_s)
-
-        Returns
-        -------
-        jax.Array, shape (models, n, d_A)
-        """
-        x = jnp.asarray(observations, dtype=jnp.float32)
-        if x.ndim != 3 or x.shape[0] != len(self) or x.shape[2] != self.observation_size:
-            raise ValueError(
-                f"observations must have shape ({len(self)}, n, {self.observation_size}), "
-                f"got {x.shape}"
-            )
-        keys = jax.random.split(key, len(self))
-        actions: jax.Array = _act_all(self.parameters, keys, x, self.settings)
-        return actions
-
-    def policy(self, model: int, key: jax.Array) -> Callable[[Float32Array, int], Float32Array]:
-        """One model as a policy of :func:`dprl.agents.environments.rollout`.
-
-        Returns
-        -------
-        callable
-            (observations (n, d_s), step) -> actions (n, d_A); the latent draws of a step
-            come from ``fold_in(key, step)``.
-        """
-        parameters = self.model(model)
-
-        def policy(observations: Float32Array, step: int) -> Float32Array:
-            now = jax.random.fold_in(key, step)
-            return np.asarray(act(parameters, now, jnp.asarray(observations), self.settings))
-
-        return policy
-
-
-@partial(jax.jit, static_argnames="settings")
-def _act_all(
-    parameters: BCQParameters, keys: jax.Array, observations: jax.Array, settings: BCQSettings
-) -> jax.Array:
-    def draw(key: jax.Array) -> jax.Array:
-        return _draw_candidates(key, parameters, observations, settings)
-
-    noise = jax.lax.map(draw, keys)  # not vmap: see fast_key
-    best = jax.vmap(partial(_best_of, settings=settings))
-    actions: jax.Array = best(parameters, noise, observations)
-    return actions
-
-
-def _stacked(trees: Sequence[Tree]) -> Tree:
-    whole: Tree = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-    return whole

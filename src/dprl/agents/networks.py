@@ -65,54 +65,27 @@ class Batch(NamedTuple):
     terminals: jax.Array
 
 
-def mlp_init(key: jax.Array, sizes: Sequence[int]) -> Params:
-    """A multi-layer perceptron with random weights.
-
-    Parameters
-    ----------
-    key : jax.Array
-        A key of ``jax.random``.
-    sizes : sequence of int
-        Widths from the input to the output, at least two, each >= 1.
-
-    Returns
-    -------
-    tuple of Layer
-        ``len(sizes) - 1`` layers; with m inputs, weight and bias are uniform on
-        (-1/sqrt(m), 1/sqrt(m)).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If fewer than two widths are given, or a width is not a whole number >= 1.
-
-    Examples
-    --------
-    >>> net = mlp_init(jax.random.key(0), (11, 64, 3))
-    >>> [layer.weight.shape for layer in net], parameter_count(net)
-    ([(11, 64), (64, 3)], 963)
-    """
-    return mlp_inits(key, [sizes])[0]
-
-
 def mlp_inits(key: jax.Array, networks: Sequence[Sequence[int]]) -> list[Params]:
-    """Several networks from one draw: a draw for each layer would take seconds to compile.
+    """Multi-layer perceptrons with random weights.
+
+    All come from one draw: a draw for each layer would take seconds to compile.
 
     Parameters
     ----------
     key : jax.Array
         A key of ``jax.random``.
     networks : sequence of sequence of int
-        The sizes of each, as in :func:`mlp_init`.
+        Of each the widths from the input to the output, at least two, each >= 1.
 
     Returns
     -------
     list of Params
+        With m inputs, weight and bias of a layer are uniform on (-1/sqrt(m), 1/sqrt(m)).
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`mlp_init`.
+        If fewer than two widths are given, or a width is not a whole number >= 1.
 
     Examples
     --------

@@ -20,14 +20,11 @@ told apart by any threshold, so they give one point. The area below the curve (A
 by straight lines, is P(S+ > S-) + P(S+ = S-)/2 for the scores S+ of a random positive and
 S- of a random negative of the sample.
 
-How sure a number is depends on what would be drawn anew, and the two kinds of interval here
-answer different questions:
-
-- :class:`OperatingPoint` holds exact (Clopper-Pearson) intervals for the two rates of one
-  rule. Their unit is the *pair*: they speak of further independent pairs judged by the same
-  classifier about the same models, and of nothing else.
-- :func:`clustered_interval` is about further *oracles*: new data sources, models and
-  classifiers. It is approximate, and the one to use for "how well does the attack work".
+How sure a number is depends on what would be drawn anew. :class:`OperatingPoint` holds exact
+(Clopper-Pearson) intervals for the two rates of one rule: they speak of further independent
+*pairs* judged by the same classifier about the same models. :func:`clustered_interval` is about
+further *oracles*: new data sources, models and classifiers. It is approximate, and the one to use
+for "how well does the attack work".
 
 Sources: thesis, sections 2.4.3 and 5.7.2; Carlini et al. 2022 (why the TPR at a low FPR).
 """
@@ -147,9 +144,8 @@ class ConfusionCounts:
     def f1(self) -> FloatArray:
         """F1, equation (2.15), in [0, 1], by its form in the counts.
 
-        It equals the harmonic mean of precision and recall wherever that is
-        defined, and is 0 where it is not because TP = 0 while FP + FN > 0 (the
-        limit from tables with TP > 0). NaN if TP = FP = FN = 0.
+        It equals the harmonic mean of precision and recall wherever that is defined, and is 0
+        where TP = 0 while FP + FN > 0. NaN if TP = FP = FN = 0.
         """
         return _ratio(2 * self.tp, 2 * self.tp + self.fp + self.fn)
 
@@ -174,12 +170,7 @@ def confusion(labels: ArrayLike, answers: ArrayLike) -> ConfusionCounts:
     labels : array_like of bool or of 0 and 1, shape (n,)
         The truth, 1 for a member; n >= 1.
     answers : array_like of bool or of 0 and 1, shape (..., n)
-        What the attack says; leading axes are separate attacks.
-
-    Returns
-    -------
-    ConfusionCounts
-        Of shape (...).
+        What the attack says; leading axes are separate attacks, and the shape of the counts.
 
     Examples
     --------
@@ -187,8 +178,7 @@ def confusion(labels: ArrayLike, answers: ArrayLike) -> ConfusionCounts:
     >>> int(table.tp), int(table.tn), int(table.fp), int(table.fn)
     (1, 2, 1, 1)
     """
-    y = _labels(labels)
-    said = _binary("answers", answers)
+    y, said = _labels(labels), _binary("answers", answers)
     if said.ndim == 0 or said.shape[-1] != y.size:
         raise ValueError(
             f"answers must have {y.size} entries in the last axis, got shape {said.shape}"
@@ -202,9 +192,7 @@ def confusion(labels: ArrayLike, answers: ArrayLike) -> ConfusionCounts:
 
 
 def confusion_at(labels: ArrayLike, scores: ArrayLike, thresholds: ArrayLike) -> ConfusionCounts:
-    """Count the answers "member where the score is at least the threshold".
-
-    O((n + t) log n) for t thresholds.
+    """Count the answers "member where the score is at least the threshold"; O((n + t) log n).
 
     Parameters
     ----------
@@ -213,12 +201,7 @@ def confusion_at(labels: ArrayLike, scores: ArrayLike, thresholds: ArrayLike) ->
     scores : array_like, shape (n,)
         Larger speaks for a member; finite.
     thresholds : array_like, shape (...)
-        Any numbers, also infinite.
-
-    Returns
-    -------
-    ConfusionCounts
-        Of the shape of thresholds.
+        t numbers, also infinite ones. The counts have their shape.
 
     Examples
     --------
@@ -277,19 +260,13 @@ class RocCurve:
     def tpr_at(self, fpr: ArrayLike) -> FloatArray:
         """The largest TPR of a threshold whose FPR is at most the given one.
 
-        Nothing is interpolated: a point between two thresholds would be reached
-        only by tossing a coin between them. Chosen and measured on one sample,
-        the value is optimistic; for an honest one choose :meth:`threshold_at` on
-        one sample and measure :func:`confusion_at` on another.
+        Nothing is interpolated. Chosen and measured on one sample, the value is
+        optimistic; for an honest one see :func:`tpr_at_fpr`.
 
         Parameters
         ----------
         fpr : array_like, shape (...)
             Allowed false positive rates, in [0, 1].
-
-        Returns
-        -------
-        ndarray, shape (...)
         """
         return np.asarray(self.tpr[self._last_within(fpr)], dtype=np.float64)
 
@@ -324,10 +301,7 @@ def roc_curve(labels: ArrayLike, scores: ArrayLike) -> RocCurve:
     >>> round(curve.area, 4), float(curve.tpr_at(0.1).round(4))
     (0.8333, 0.6667)
     """
-    y, s = _labelled_scores(labels, scores)
-    for kind, present in (("positives", y.any()), ("negatives", not y.all())):
-        if not present:
-            raise ValueError(f"an ROC curve needs positives and negatives, got no {kind}")
+    y, s = _both_kinds(labels, scores)
     thresholds = np.append(np.inf, np.unique(s)[::-1])
     return RocCurve(check.frozen(thresholds), confusion_at(y, s, thresholds))
 
@@ -344,17 +318,14 @@ class OperatingPoint:
     ----------
     threshold : float
         Infinite if no score was high enough: the rule then never says "member".
-    tpr, tpr_low, tpr_high : float
-        Measured true positive rate and its interval, in [0, 1].
-    fpr, fpr_low, fpr_high : float
-        The same for the false positive rate.
+    tpr, tpr_low, tpr_high, fpr, fpr_low, fpr_high : float
+        Measured rates and their intervals, in [0, 1].
     positives, negatives : int
         Pairs measured, >= 1.
     confidence : float
         Of each interval, in (0, 1).
     chosen_elsewhere : bool
-        Whether the threshold was chosen on other data. If not, see :func:`tpr_at_fpr` for
-        what the intervals mean.
+        Whether the threshold was chosen on other data; if not, see :func:`tpr_at_fpr`.
     """
 
     threshold: float
@@ -377,10 +348,8 @@ def operating_point(
 
     Parameters
     ----------
-    labels : array_like of bool or of 0 and 1, shape (n,)
-        The truth, 1 for a member; both kinds must occur.
-    scores : array_like, shape (n,)
-        Larger speaks for a member; finite.
+    labels, scores : array_like, shape (n,)
+        As :func:`roc_curve`.
     threshold : float
         Any number, also infinite; from :func:`threshold_on` on shadow data, say.
     confidence : float
@@ -389,17 +358,33 @@ def operating_point(
     Raises
     ------
     ValueError
-        If one kind of label is missing, or a value is outside what is said above.
+        If a value is outside what is said above.
 
     Examples
     --------
     >>> point = operating_point([1, 1, 1, 0, 0, 0], [5, 4, 1, 3, 2, 0], threshold=3.5)
-    >>> round(point.tpr, 3), round(point.tpr_low, 3), round(point.tpr_high, 3)
-    (0.667, 0.094, 0.992)
     >>> point.fpr, round(point.fpr_high, 3)  # none of three: not much is known
     (0.0, 0.708)
     """
-    return _point(*_both_kinds(labels, scores), threshold, confidence, chosen_elsewhere=True)
+    table = confusion_at(*_both_kinds(labels, scores), threshold)
+    if table.tp.shape != ():
+        raise ValueError(f"threshold must be one number, got shape {table.tp.shape}")
+    positives, negatives = int(table.positives), int(table.negatives)
+    tpr_low, tpr_high = intervals.clopper_pearson(table.tp, positives, confidence)
+    fpr_low, fpr_high = intervals.clopper_pearson(table.fp, negatives, confidence)
+    return OperatingPoint(
+        threshold=float(threshold),
+        tpr=float(table.recall),
+        tpr_low=float(tpr_low),
+        tpr_high=float(tpr_high),
+        fpr=float(table.false_positive_rate),
+        fpr_low=float(fpr_low),
+        fpr_high=float(fpr_high),
+        positives=positives,
+        negatives=negatives,
+        confidence=float(confidence),
+        chosen_elsewhere=True,
+    )
 
 
 def tpr_at_fpr(
@@ -416,17 +401,16 @@ def tpr_at_fpr(
     rates here; the measured FPR may then exceed ``fpr``, and is reported.
 
     Without ``chosen_on`` the threshold is the lowest that these very negatives allow, the
-    usual figure. Then the rule is "above c", c the highest negative that may not be accused.
-    The intervals hold for *this* rule. The TPR's is exact, because c is chosen by the
-    negatives alone. The FPR's runs from 0 to the bound of the order statistic c: with K
-    negatives allowed among n, the true FPR is at most Beta(K + 1, n - K) distributed, of
-    which the upper Clopper-Pearson end for K of n is a quantile. It can exceed ``fpr`` by
-    much: 0.037 for K = 0, n = 100.
+    usual figure: the rule is "above c", c the highest negative that may not be accused. The
+    TPR's interval is exact, because c is chosen by the negatives alone. The FPR's runs from 0 to
+    the bound of the order statistic c: with K negatives allowed among n, the true FPR is at most
+    Beta(K + 1, n - K) distributed, of which the upper Clopper-Pearson end for K of n is a
+    quantile. It can exceed ``fpr`` by much: 0.037 for K = 0, n = 100.
 
     Parameters
     ----------
     labels, scores : array_like, shape (n,)
-        As :func:`operating_point`.
+        As :func:`roc_curve`.
     fpr : float
         Allowed false positive rate, in [0, 1].
     chosen_on : (labels, scores), optional
@@ -445,15 +429,16 @@ def tpr_at_fpr(
     """
     y, s = _both_kinds(labels, scores)
     limit = check.real("fpr", fpr)
-    shadow = (y, s) if chosen_on is None else _pair_of_arrays(chosen_on)
-    threshold = threshold_on(*shadow, fpr=limit)
-    point = _point(y, s, threshold, confidence, chosen_elsewhere=chosen_on is not None)
+    if chosen_on is not None and (not isinstance(chosen_on, tuple | list) or len(chosen_on) != 2):
+        raise TypeError("chosen_on must be (labels, scores)")
+    threshold = threshold_on(*((y, s) if chosen_on is None else chosen_on), fpr=limit)
+    point = operating_point(y, s, threshold, confidence)
     if chosen_on is not None:
         return point
     rates = np.arange(point.negatives + 1) / point.negatives
     allowed = int(np.searchsorted(rates, limit, side="right")) - 1
     _, high = intervals.clopper_pearson(allowed, point.negatives, confidence)
-    return replace(point, fpr_low=0.0, fpr_high=float(high))
+    return replace(point, fpr_low=0.0, fpr_high=float(high), chosen_elsewhere=False)
 
 
 def threshold_on(
@@ -466,22 +451,18 @@ def threshold_on(
     """Choose a threshold, on shadow data: never on the data that measure the attack.
 
     The thesis (section 5.7.2) takes the best of 0.1, ..., 0.9 on what it evaluates, which
-    makes the result optimistic. Give those as ``candidates`` and shadow data here.
+    makes the result optimistic.
 
     Parameters
     ----------
     labels, scores : array_like, shape (n,)
-        Shadow data, as :func:`operating_point`.
+        Shadow data, as :func:`roc_curve`.
     fpr : float, optional
         Then: the smallest score with at most this false positive rate, in [0, 1]; infinity
         if there is none.
     candidates : array_like, shape (k,), optional
         Without ``fpr``: of these the one with the highest accuracy, the middle one among
         equals. If left out: halfway between neighbouring scores, "always" and "never".
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -515,7 +496,7 @@ def summary(labels: ArrayLike, scores: ArrayLike, threshold: float = 0.5) -> dic
     Parameters
     ----------
     labels, scores : array_like, shape (n,)
-        As :func:`operating_point`.
+        As :func:`roc_curve`.
     threshold : float
         Fixed beforehand: 0.5 for probabilities, 0 for log-odds.
 
@@ -524,9 +505,7 @@ def summary(labels: ArrayLike, scores: ArrayLike, threshold: float = 0.5) -> dic
     dict of str to float
         ``accuracy``, ``precision``, ``recall``, ``f1``, ``mcc`` at the threshold (NaN where
         0/0, see :class:`ConfusionCounts`); ``auc``; ``tpr_at_fpr_1pct`` and
-        ``tpr_at_fpr_01pct``, the TPR at an FPR of at most 1 % and 0.1 % on these very data,
-        see :func:`tpr_at_fpr`. With fewer than 1,000 negatives the latter allows no false
-        positive.
+        ``tpr_at_fpr_01pct``, the TPR at an FPR of at most 1 % and 0.1 % on these very data.
 
     Examples
     --------
@@ -555,17 +534,12 @@ class ClusteredInterval:
 
     Attributes
     ----------
-    mean : float
-        Over all draws.
-    standard_error : float
-        Of the mean, over oracles; >= 0.
-    low, high : float
-        Ends of the interval.
-    clusters : int
-        Number of oracles, the unit.
-    draws : int
-        Number of values.
-    confidence : float
+    mean, standard_error : float
+        Over all draws; of the mean, over oracles.
+    low, high, confidence : float
+        Ends of the interval, and its confidence.
+    clusters, draws : int
+        Number of oracles, the unit, and of values.
     """
 
     mean: float
@@ -595,8 +569,7 @@ def clustered_interval(
     all draws of distinct oracles are there.
 
     The interval speaks of the mean over draws of *new* oracles of the same kind. It is
-    approximate: it would be exact for normal oracle means. With few oracles it is wide, and
-    should be.
+    approximate: exact for normal oracle means.
 
     Parameters
     ----------
@@ -615,13 +588,9 @@ def clustered_interval(
 
     Examples
     --------
-    Two oracles, three pairs of draws each: the unit is the oracle.
-
     >>> found = clustered_interval([0.9, 0.9, 0.9, 0.5, 0.5, 0.5], [0, 0, 0, 1, 1, 1])
     >>> round(found.mean, 3), round(found.standard_error, 3), found.clusters
     (0.7, 0.2, 2)
-    >>> round(found.low, 1), round(found.high, 1)
-    (-1.8, 3.2)
     """
     x = check.finite_array("values", values, ndim=1)
     level = check.open_unit("confidence", confidence)
@@ -650,36 +619,6 @@ def clustered_interval(
     half = float(stdtrit(count - 1, (1 + level) / 2)) * error
     mean = float(x.mean())
     return ClusteredInterval(mean, error, mean - half, mean + half, count, x.size, level)
-
-
-def _point(
-    y: BoolArray, s: FloatArray, threshold: float, confidence: float, chosen_elsewhere: bool
-) -> OperatingPoint:
-    table = confusion_at(y, s, threshold)
-    if table.tp.shape != ():
-        raise ValueError(f"threshold must be one number, got shape {table.tp.shape}")
-    positives, negatives = int(table.positives), int(table.negatives)
-    tpr = intervals.clopper_pearson(table.tp, positives, confidence)
-    fpr = intervals.clopper_pearson(table.fp, negatives, confidence)
-    return OperatingPoint(
-        threshold=float(threshold),
-        tpr=float(table.recall),
-        tpr_low=float(tpr[0]),
-        tpr_high=float(tpr[1]),
-        fpr=float(table.false_positive_rate),
-        fpr_low=float(fpr[0]),
-        fpr_high=float(fpr[1]),
-        positives=positives,
-        negatives=negatives,
-        confidence=float(confidence),
-        chosen_elsewhere=chosen_elsewhere,
-    )
-
-
-def _pair_of_arrays(given: tuple[ArrayLike, ArrayLike]) -> tuple[ArrayLike, ArrayLike]:
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        raise TypeError("chosen_on must be (labels, scores)")
-    return given[0], given[1]
 
 
 def _both_kinds(labels: ArrayLike, scores: ArrayLike) -> tuple[BoolArray, FloatArray]:

@@ -32,7 +32,7 @@ import pandas as pd
 from companion import records
 from companion.checkpoints import Deadline, OutOfTime
 from companion.sweeps import code_of
-from experiments.chapter_5 import leaks, pair_attacks, study
+from experiments.chapter_5 import leak_tables, leaks, pair_attacks, study
 from experiments.chapter_5.leaks import LeakSettings
 from experiments.chapter_5.pair_attacks import AttackSettings
 from experiments.chapter_5.sizes import PROFILES
@@ -169,7 +169,7 @@ def _attacks(
         "roc": _curves(found.roc),
         "clipping": pair_attacks.clipping(found.table),
         "temporal-correlation": pair_attacks.temporal_correlation(found.table),
-        "leak": leaks.study_table(done),
+        "leak": leak_tables.study_table(done),
     }
     return tables, {
         "settings": dataclasses.asdict(settings),
@@ -184,9 +184,9 @@ def _leak(
     """Tables of a leak, and what they depend on."""
     start = time.perf_counter()
     found = leaks.run(settings, folder, deadline, progress)
-    tables = {"leak": leaks.attack_table(found)}
+    tables = {"leak": leak_tables.attack_table(found)}
     if settings.twins:
-        tables["twins"] = leaks.twin_table(found)
+        tables["twins"] = leak_tables.twin_table(found)
     return tables, {
         "settings": dataclasses.asdict(settings),
         "seconds": {"leak": round(time.perf_counter() - start, 1)},

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 from dprl.agents import ddpg, environments
-from dprl.agents.bcq import BCQPopulation
+from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.ddpg import DDPGState
 from dprl.agents.environments import Policy, Task
 from dprl.agents.episodes import Episodes, Float32Array

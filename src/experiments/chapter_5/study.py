@@ -35,9 +35,21 @@ from companion import checkpoints
 from companion.checkpoints import Deadline, fingerprint
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.agents import bcq, ddpg, environments, episodes, networks, parallel, replay
-from dprl.agents.bcq import BCQPopulation, BCQSettings
-from dprl.agents.ddpg import DDPGSettings
+from dprl.agents import (
+    bcq,
+    bcq_population,
+    ddpg,
+    ddpg_population,
+    environments,
+    episodes,
+    networks,
+    parallel,
+    replay,
+)
+from dprl.agents.bcq import BCQSettings
+from dprl.agents.bcq_population import BCQPopulation, BCQTraining
+from dprl.agents.ddpg import DDPGSettings, DDPGState
+from dprl.agents.ddpg_population import DDPGTraining
 from dprl.agents.environments import Task
 from dprl.agents.episodes import Episodes
 from experiments.chapter_5 import oracles, stages
@@ -88,7 +100,7 @@ class StudySettings:
         Greedy episodes per point and agent.
     bcq_evaluated_at : tuple of int
         Updates, before the last, after which the models are run, too: rising multiples of
-        :data:`dprl.agents.bcq.CHUNK` below ``bcq_updates``.
+        :data:`dprl.agents.bcq_population.CHUNK` below ``bcq_updates``.
     seed : int
         Of everything.
     name : str
@@ -136,10 +148,10 @@ class StudySettings:
             check.whole("each of bcq_evaluated_at", number)
         ends = (*self.bcq_evaluated_at, self.bcq_updates)
         if any(a >= b for a, b in itertools.pairwise(ends)) or any(
-            number % bcq.CHUNK for number in self.bcq_evaluated_at
+            number % bcq_population.CHUNK for number in self.bcq_evaluated_at
         ):
             raise ValueError(
-                f"bcq_evaluated_at must be rising multiples of {bcq.CHUNK} below "
+                f"bcq_evaluated_at must be rising multiples of {bcq_population.CHUNK} below "
                 f"{self.bcq_updates} updates, got {self.bcq_evaluated_at}"
             )
         if not self.name:
@@ -270,12 +282,12 @@ def train_oracles(
     )
     returns = np.full((len(seeds), when.size, settings.evaluation_episodes), np.nan)
     training = ResumableTraining("oracles", total, checkpoint, _PIECE, watch)
-    state, returns = training.begin((ddpg.start(task, learner, seeds), returns))
+    state, returns = training.begin((ddpg_population.start(task, learner, seeds), returns))
 
     def advance(
-        before: tuple[ddpg.DDPGTraining, FloatArray], steps: int
-    ) -> tuple[ddpg.DDPGTraining, FloatArray]:
-        return ddpg.train(before[0], task, learner, steps), before[1]
+        before: tuple[DDPGTraining, FloatArray], steps: int
+    ) -> tuple[DDPGTraining, FloatArray]:
+        return ddpg_population.train(before[0], task, learner, steps), before[1]
 
     for i, step in enumerate(when.tolist()):
         state, returns = training.go_on((state, returns), advance, state.step, step)
@@ -289,7 +301,7 @@ def train_oracles(
 
 
 def load_models(
-    path: Path, settings: BCQSettings, fresh: Callable[[], bcq.BCQTraining]
+    path: Path, settings: BCQSettings, fresh: Callable[[], BCQTraining]
 ) -> BCQPopulation:
     """Models from a file of their parameters; ``fresh`` says of what shapes they are."""
     found = checkpoints.load(path, jax.eval_shape(lambda: fresh().models.parameters))
@@ -312,13 +324,17 @@ class _Stages:
         collected = computed_by(oracles, episodes, environments, networks, stages)
         keys = {}
         keys["oracles"] = fingerprint(
-            computed_by(environments, networks, parallel, replay, ddpg, stages),
+            computed_by(environments, networks, parallel, replay, ddpg, ddpg_population, stages),
             own,
             [s.evaluate_every, s.evaluation_episodes],
         )
         keys["inputs"] = fingerprint(collected, keys["oracles"], s.mixture, s.trajectories)
         keys["models"] = fingerprint(
-            computed_by(parallel, bcq), keys["inputs"], s.bcq, s.bcq_updates, s.bcq_evaluated_at
+            computed_by(parallel, bcq, bcq_population),
+            keys["inputs"],
+            s.bcq,
+            s.bcq_updates,
+            s.bcq_evaluated_at,
         )
         keys["outputs"] = fingerprint(collected, keys["models"])
         self.places = {name: root / f"{name}-{key}" for name, key in keys.items()}
@@ -385,13 +401,13 @@ class _Stages:
             for half in pair
         ]
 
-        def fresh() -> bcq.BCQTraining:
+        def fresh() -> BCQTraining:
             sizes = (data[0].observation_size, data[0].action_size)
             seeds = integers(self.seeds["models"], settings.models)
-            return bcq.start(settings.bcq, *sizes, seeds)
+            return bcq_population.start(settings.bcq, *sizes, seeds)
 
-        def advance(before: bcq.BCQTraining, updates: int) -> bcq.BCQTraining:
-            return bcq.train(before, data, settings.bcq, updates)[0]
+        def advance(before: BCQTraining, updates: int) -> BCQTraining:
+            return bcq_population.train(before, data, settings.bcq, updates)[0]
 
         with self._stage("models", total) as kept:
             place, path = kept.place, kept.place / "models.npz"
@@ -435,15 +451,15 @@ class _Stages:
         self.seconds[name] = kept.seconds
 
 
-def _shapes(settings: StudySettings, agents: int) -> ddpg.DDPGState:
+def _shapes(settings: StudySettings, agents: int) -> DDPGState:
     """Shapes and types of what the data oracles know."""
     world = environments.environment(settings.environment)
 
-    def one(key: jax.Array) -> ddpg.DDPGState:
+    def one(key: jax.Array) -> DDPGState:
         return ddpg.initialise(key, world.observation_size, world.action_size, settings.ddpg)
 
     keys = jax.random.split(jax.random.key(0), agents)
-    shapes: ddpg.DDPGState = jax.eval_shape(jax.vmap(one), keys)
+    shapes: DDPGState = jax.eval_shape(jax.vmap(one), keys)
     return shapes
 
 

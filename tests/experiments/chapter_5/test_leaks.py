@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 from companion.checkpoints import Deadline, OutOfTime
-from dprl.agents import bcq
+from dprl.agents import bcq_population
 from dprl.agents.episodes import Episodes
 from dprl.membership import metrics
 from dprl.membership.attacks import scores
-from experiments.chapter_5 import leaks
+from experiments.chapter_5 import leak_tables, leaks
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,9 @@ def test_scores_are_those_of_models_trained_on_these_sets(leak, settings):
     sets = leaks._training_sets(settings)
     data = [leak.pools[o].select(mask).transitions() for o, mask in sets.rows]
     learner = settings.study.bcq
-    training = bcq.start(learner, 11, 3, sets.seeds)
-    training, _ = bcq.train(training, data, learner, 4, chunk=2)
-    models = bcq.BCQPopulation(learner, training.models.parameters)
+    training = bcq_population.start(learner, 11, 3, sets.seeds)
+    training, _ = bcq_population.train(training, data, learner, 4, chunk=2)
+    models = bcq_population.BCQPopulation(learner, training.models.parameters)
     found = scores.vae_score(models, [leak.pools[o] for o, _ in sets.rows])
     np.testing.assert_array_equal(
         models.parameters.encoder[0].bias, leak.models.parameters.encoder[0].bias
@@ -151,7 +151,7 @@ def gaussian(shift, seed, hardness=5.0):
 
 
 def test_a_gaussian_leak_has_its_closed_form(wide):
-    table = leaks.attack_table(made_up(wide, [], gaussian(1.0, 0))).set_index("attack")
+    table = leak_tables.attack_table(made_up(wide, [], gaussian(1.0, 0))).set_index("attack")
     expected = stats.norm.cdf(1 / math.sqrt(2))
     for attack in ("lira-online", "lira-offline"):
         row = table.loc[attack].iloc[0]
@@ -165,7 +165,7 @@ def test_a_gaussian_leak_has_its_closed_form(wide):
 
 def test_a_gaussian_leak_at_a_low_false_positive_rate(wide):
     """TPR at FPR f is Phi(d - z_f); the threshold comes from other pairs."""
-    table = leaks.attack_table(made_up(replace(wide, fresh=0), [], gaussian(2.5, 1)))
+    table = leak_tables.attack_table(made_up(replace(wide, fresh=0), [], gaussian(2.5, 1)))
     for attack in ("lira-online", "lira-offline"):
         row = table[table["attack"] == attack].iloc[0]
         expected = stats.norm.cdf(2.5 - stats.norm.ppf(0.99))
@@ -179,7 +179,7 @@ def test_a_gaussian_leak_at_a_low_false_positive_rate(wide):
 def test_without_a_leak_the_interval_holds_one_half(wide):
     held = []
     for seed in range(20):
-        table = leaks.attack_table(made_up(replace(wide, models=8), [], gaussian(0.0, seed)))
+        table = leak_tables.attack_table(made_up(replace(wide, models=8), [], gaussian(0.0, seed)))
         held.append((table.auc_low <= 0.5) & (table.auc_high >= 0.5))
         assert table.tpr_at_fpr_01pct.isna().any()  # too few to choose a threshold on
     assert np.mean(held) > 0.8  # 95 % each, of few independent ones
@@ -188,7 +188,7 @@ def test_without_a_leak_the_interval_holds_one_half(wide):
 def test_fresh_trajectories_are_more_non_members(wide):
     rng = np.random.default_rng(2)
     fresh = -np.exp(-rng.normal(size=(2, 40, 120)))
-    table = leaks.attack_table(made_up(wide, [], gaussian(1.0, 2, hardness=0.0), fresh=fresh))
+    table = leak_tables.attack_table(made_up(wide, [], gaussian(1.0, 2, hardness=0.0), fresh=fresh))
     rows = table.drop_duplicates("attack").set_index("attack")
     assert rows.negatives.to_dict() == {
         "threshold": 80 * 60,  # the second half
@@ -202,7 +202,7 @@ def test_points_are_measured_on_one_cluster_and_chosen_on_the_others():
     rng = np.random.default_rng(3)
     labels, values = rng.random((6, 30)) < 0.5, rng.normal(size=(6, 30))
     cluster, family = [0, 0, 1, 1, 2, 3], [0, 0, 0, 0, 1, 1]
-    points = leaks.operating_points(labels, values, cluster, family, 0.1)
+    points = leak_tables.operating_points(labels, values, cluster, family, 0.1)
     others = [[2, 3], [0, 1], [5], [4]]
     for one, (point, rest) in enumerate(zip(points, others, strict=True)):
         own = [i for i in range(6) if cluster[i] == one]
@@ -218,7 +218,7 @@ def test_what_chooses_and_what_measures_can_be_kept_apart():
     labels, values = rng.random((4, 40)) < 0.5, rng.normal(size=(4, 40))
     choose, measure = rng.random((2, 4, 40)) < 0.6
     for target, point in enumerate(
-        leaks.operating_points(labels, values, range(4), [0] * 4, 0.2, choose, measure)
+        leak_tables.operating_points(labels, values, range(4), [0] * 4, 0.2, choose, measure)
     ):
         rest = [m for m in range(4) if m != target]
         shadows = [
@@ -242,7 +242,7 @@ def test_fresh_trajectories_are_standardised_as_those_of_the_pool(wide, models):
         lambda members: rng.normal(size=(1, *members.shape)),
         fresh=-np.exp(-rng.normal(size=(len(many.oracles), models, many.fresh))),
     )
-    accused = leaks._with_fresh(noise, "white-box", "lira-offline")
+    accused = leak_tables._with_fresh(noise, "white-box", "lira-offline")
     labels, values = accused.labels, accused.scores
     pooled = 2 * many.size
     assert not labels[..., pooled:].any()
@@ -253,7 +253,7 @@ def test_fresh_trajectories_are_standardised_as_those_of_the_pool(wide, models):
 
 
 def test_fresh_trajectories_that_choose_do_not_measure(leak):
-    accused = leaks._with_fresh(leak, "white-box", "threshold")
+    accused = leak_tables._with_fresh(leak, "white-box", "threshold")
     labels, values = accused.labels, accused.scores
     choose, measure = accused.choose, accused.measure
     assert labels.shape == values.shape == choose.shape == measure.shape == (2, 6, 8 + 8)
@@ -272,7 +272,7 @@ def test_twins_by_hand(wide):
         return out
 
     leak = made_up(wide, [], gaussian(1.0, 4), twins)
-    table = leaks.twin_table(leak)
+    table = leak_tables.twin_table(leak)
     assert len(table) == 3 * 2 * 3
     first = table[(table.access == "white-box") & (table.oracle == 0) & (table.twin == 0)].iloc[0]
     record = leak.twin_records[0, 0]
@@ -287,12 +287,12 @@ def test_twins_by_hand(wide):
 
 
 def test_tables_have_a_row_for_each_attack_and_each_twin(leak):
-    assert len(leaks.attack_table(leak)) == 2 * 3 * 3
-    assert len(leaks.twin_table(leak)) == 2 * 3 * 4
+    assert len(leak_tables.attack_table(leak)) == 2 * 3 * 3
+    assert len(leak_tables.twin_table(leak)) == 2 * 3 * 4
 
 
 def test_a_study_is_an_honest_game_already(tiny_study):
-    table = leaks.study_table(tiny_study).set_index("access")
+    table = leak_tables.study_table(tiny_study).set_index("access")
     areas = []
     for o in range(4):
         own, other = (
@@ -314,7 +314,7 @@ def test_a_study_is_an_honest_game_already(tiny_study):
     assert table.loc["closed-loop"].auc == pytest.approx(np.mean(areas))
     assert (row.unit, row.clusters, row.models, row.trajectories) == ("oracle", 4, 8, 10)
     assert row.negatives == 80
-    columns = set(leaks.attack_table.__doc__.replace("``", " ").replace(",", " ").split())
+    columns = set(leak_tables.attack_table.__doc__.replace("``", " ").replace(",", " ").split())
     assert set(table.reset_index().columns) <= columns
 
 
@@ -350,12 +350,12 @@ def test_other_bad_input(settings, leak, tiny_study):
     with pytest.raises(TypeError, match="settings must be a LeakSettings"):
         leaks.run(settings.study)
     with pytest.raises(TypeError, match="done must be a Study"):
-        leaks.study_table(leak)
+        leak_tables.study_table(leak)
     with pytest.raises(ValueError, match="access must be one of"):
-        leaks.attack_scores(leak, "grey-box")
+        leak_tables.attack_scores(leak, "grey-box")
     with pytest.raises(ValueError, match="attack must be one of"):
-        leaks.attack_scores(leak, "white-box", "lira")
+        leak_tables.attack_scores(leak, "white-box", "lira")
     with pytest.raises(ValueError, match="labels, values, choose and measure must have the shape"):
-        leaks.operating_points(np.ones((2, 3)), np.ones((2, 2)), [0, 1], [0, 0], 0.1)
+        leak_tables.operating_points(np.ones((2, 3)), np.ones((2, 2)), [0, 1], [0, 0], 0.1)
     with pytest.raises(ValueError, match="no others in its family"):
-        leaks.operating_points(np.eye(2), np.eye(2), [0, 1], [0, 1], 0.1)
+        leak_tables.operating_points(np.eye(2), np.eye(2), [0, 1], [0, 1], 0.1)

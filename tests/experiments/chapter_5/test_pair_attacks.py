@@ -14,7 +14,8 @@ from companion.checkpoints import Deadline, OutOfTime
 from dprl.membership import metrics, pairs
 from dprl.membership.attacks.resnet import ResNetSettings
 from experiments.chapter_5 import pair_attacks
-from experiments.chapter_5.pair_attacks import AttackSettings, draws
+from experiments.chapter_5.oracle_draws import draws
+from experiments.chapter_5.pair_attacks import AttackSettings
 
 
 def over():

@@ -100,8 +100,8 @@ def test_what_was_computed_is_loaded_not_computed(
     def refuse(*_, **__):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(study.ddpg, "train", refuse)
-    monkeypatch.setattr(study.bcq, "train", refuse)
+    monkeypatch.setattr(study.ddpg_population, "train", refuse)
+    monkeypatch.setattr(study.bcq_population, "train", refuse)
     calls = []
     again = study.run(tiny_settings, tiny_folder, progress=lambda *args: calls.append(args))
     assert_same(again, tiny_study)
@@ -179,13 +179,13 @@ def test_the_name_of_a_study_changes_no_result(tiny_settings, tiny_folder, tiny_
 
 
 def test_two_at_the_same_time_do_not_compute_the_same_thing(tiny_settings, tmp_path, monkeypatch):
-    begun, start = [], study.ddpg.start
+    begun, start = [], study.ddpg_population.start
 
     def counted(*args, **kwargs):
         begun.append(args)
         return start(*args, **kwargs)
 
-    monkeypatch.setattr(study.ddpg, "start", counted)
+    monkeypatch.setattr(study.ddpg_population, "start", counted)
     with ThreadPoolExecutor(2) as both:
         one, two = both.map(lambda folder: study.run(tiny_settings, folder), [tmp_path] * 2)
     assert len(begun) == 1

@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 from dprl.agents import bcq
-from dprl.agents.bcq import BCQPopulation
+from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.episodes import Episodes
 
 Statistic = Literal["mean", "nearest"]
