@@ -173,7 +173,7 @@ def _with_fresh(leak: Leak, access: str, attack: str) -> _Accused:
     return _Accused(labels, np.stack(judged), choose, labels | measuring)
 
 
-def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
+def study_table(done: Study, seed: int = 29) -> pd.DataFrame:
     """The leak of a study's own models: an honest game that costs no training.
 
     Model 2 o + h was trained on half h of oracle o; the other half of the same oracle is of
@@ -184,8 +184,6 @@ def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
     Parameters
     ----------
     done : Study
-    queries : int
-        Answers asked for at each state.
     seed : int
         Of the answers at every state; the roll-outs are the study's own outputs.
 
@@ -201,7 +199,7 @@ def study_table(done: Study, queries: int = 1, seed: int = 29) -> pd.DataFrame:
     accused = [one for one in both for _ in range(2)]
     # the two halves start in the same states: one roll-out for both
     twice = [Episodes.concatenate([one, one]) for one in outputs]
-    found = three_scores(done.models, accused, twice, seed, queries)
+    found = three_scores(done.models, accused, twice, seed)
     half = np.repeat([True, False], of.trajectories)
     labels = np.stack([half, ~half] * of.oracles)
     cluster = np.repeat(np.arange(of.oracles), 2)

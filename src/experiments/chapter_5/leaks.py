@@ -78,8 +78,6 @@ class LeakSettings:
         After how many updates of each model to measure; rising, multiples of ``chunk``.
     fresh : int
         Trajectories per oracle that no model is trained on; the last ones of the study.
-    queries : int
-        Answers asked for at each state.
     chunk : int
         Updates per compiled call.
     seed : int
@@ -98,7 +96,6 @@ class LeakSettings:
     twins: int
     updates: tuple[int, ...]
     fresh: int = 0
-    queries: int = 1
     chunk: int = bcq_population.CHUNK
     seed: int = 29
 
@@ -118,7 +115,6 @@ class LeakSettings:
                 f"twins must be at most {self.models}, one per model, got {self.twins}"
             )
         _numbers("updates", self.updates, minimum=1)
-        check.whole("queries", self.queries)
         check.whole("chunk", self.chunk)
         if any(later <= now for now, later in zip(self.updates, self.updates[1:], strict=False)):
             raise ValueError(f"updates must rise, got {self.updates}")
@@ -362,7 +358,7 @@ class _Measurement:
         own = [oracle for oracle, _ in self.sets.rows]
         accused = [self.pools[oracle] for oracle in own]
         outputs = self.roll_outs(population, accused)
-        pooled = three_scores(population, accused, outputs, settings.seed, settings.queries)
+        pooled = three_scores(population, accused, outputs, settings.seed)
         returns = np.array([one.returns.mean() for one in outputs[:split]])
         out: dict[str, FloatArray] = {"returns": returns.reshape(count, settings.models)}
         size = 2 * settings.size
@@ -376,7 +372,7 @@ class _Measurement:
                 models = population.select(range(split))
                 accused = [self.fresh[o] for o in own[:split]]
                 outputs = self.roll_outs(models, accused)
-                found = three_scores(models, accused, outputs, settings.seed, settings.queries)
+                found = three_scores(models, accused, outputs, settings.seed)
             for access, values in found.items():
                 out[f"fresh {access}"] = values.reshape(empty.shape)
         return out
@@ -392,7 +388,6 @@ def three_scores(
     accused: list[Episodes],
     outputs: list[Episodes],
     seed: int,
-    queries: int,
 ) -> dict[str, FloatArray]:
     """For each access: scores of the accused of each model, shape (models, n)."""
     closed = [
@@ -402,6 +397,6 @@ def three_scores(
     key = jax.random.fold_in(jax.random.key(seed), 1)
     return {
         "closed-loop": np.stack(closed),
-        "every-state": scores.query_every_state(models, accused, key=key, queries=queries),
+        "every-state": scores.every_state_score(models, accused, key=key),
         "white-box": scores.vae_score(models, accused),
     }

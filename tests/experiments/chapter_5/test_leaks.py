@@ -337,7 +337,6 @@ def test_a_study_is_an_honest_game_already(tiny_study):
         ({"updates": (2, 3)}, ValueError, "multiples of chunk 2"),
         ({"fresh": 13}, ValueError, "a pool of 8 and 13 fresh ones are too many"),
         ({"size": 11}, ValueError, "has 20 trajectories"),
-        ({"queries": 0}, ValueError, "queries must be at least 1"),
         ({"seed": -1}, ValueError, "seed must be at least 0"),
     ],
 )

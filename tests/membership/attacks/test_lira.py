@@ -25,7 +25,7 @@ def area(members, ratios):
     return roc_curve(members.ravel(), ratios.ravel()).area
 
 
-def naive(scores, members, groups, variance, kinds):
+def naive(scores, members, groups, kinds):
     """One model, one record, one list of shadows at a time."""
     models, records = members.shape
     out = np.zeros((models, records))
@@ -38,11 +38,8 @@ def naive(scores, members, groups, variance, kinds):
         for j in range(records):
             laws = {}
             for kind in kinds:
-                if variance == "per-example":
-                    deviation = np.std(lists[kind][j], ddof=1)
-                else:
-                    squares = sum(np.var(x) * len(x) for x in lists[kind])
-                    deviation = math.sqrt(squares / sum(len(x) - 1 for x in lists[kind]))
+                squares = sum(np.var(x) * len(x) for x in lists[kind])
+                deviation = math.sqrt(squares / sum(len(x) - 1 for x in lists[kind]))
                 laws[kind] = stats.norm(np.mean(lists[kind][j]), deviation)
             s = scores[target, j]
             if True in kinds:
@@ -52,9 +49,8 @@ def naive(scores, members, groups, variance, kinds):
     return out
 
 
-@pytest.mark.parametrize("variance", ["pooled", "per-example"])
 @pytest.mark.parametrize("paired", [True, False])
-def test_a_loop_gives_the_same(variance, paired):
+def test_a_loop_gives_the_same(paired):
     rng = np.random.default_rng(1)
     members, pairs = halves(rng, 10, 6)
     scores = rng.normal(size=(10, 6)) + members + rng.normal(size=6)
@@ -62,8 +58,8 @@ def test_a_loop_gives_the_same(variance, paired):
     given_groups = pairs if paired else None
     for attack, kinds in ((lira.online, (True, False)), (lira.offline, (False,))):
         np.testing.assert_allclose(
-            attack(scores, members, groups=given_groups, variance=variance),
-            naive(scores, members, groups, variance, kinds),
+            attack(scores, members, groups=given_groups),
+            naive(scores, members, groups, kinds),
             rtol=1e-9,
             atol=1e-12,
         )
@@ -111,20 +107,8 @@ def test_another_variance_alone_is_found_online_only():
     )
 
 
-def test_per_example_variances_help_where_records_differ_in_scale():
-    rng = np.random.default_rng(5)
-    members, groups = halves(rng, 80, 200)
-    scale = np.exp(rng.normal(scale=2.0, size=200))
-    scores = scale * (members + rng.normal(size=members.shape))
-    own = area(members, lira.online(scores, members, groups=groups, variance="per-example"))
-    pooled = area(members, lira.online(scores, members, groups=groups))
-    assert own == pytest.approx(stats.norm.cdf(1 / math.sqrt(2)), abs=0.03)
-    assert own > pooled + 0.1
-
-
-@pytest.mark.parametrize("variance", ["pooled", "per-example"])
 @pytest.mark.parametrize("attack", [lira.online, lira.offline])
-def test_no_leak_is_chance(attack, variance):
+def test_no_leak_is_chance(attack):
     """Each pair shares out the pool: the interval over pairs holds 1/2, the mean is close."""
     rng = np.random.default_rng(6)
     means = []
@@ -132,7 +116,7 @@ def test_no_leak_is_chance(attack, variance):
         members, groups = halves(rng, 16, 40)
         effect = rng.normal(size=(16, 1))  # some models fit everything better
         scores = rng.normal(size=40) + effect + rng.normal(size=(16, 40))
-        ratios = attack(scores, members, groups=groups, variance=variance)
+        ratios = attack(scores, members, groups=groups)
         means.append(np.mean([area(members[m], ratios[m]) for m in range(16)]))
     gap = np.mean(means) - 0.5
     assert abs(gap) < 4 * np.std(means, ddof=1) / math.sqrt(len(means))
@@ -165,11 +149,8 @@ def test_units_do_not_matter(scale, shift, seed):
 
 def test_constant_scores_say_nothing():
     members, groups = halves(np.random.default_rng(8), 8, 4)
-    for variance in ("pooled", "per-example"):
-        for attack in (lira.online, lira.offline):
-            assert (
-                attack(np.full((8, 4), 2.5), members, groups=groups, variance=variance) == 0
-            ).all()
+    for attack in (lira.online, lira.offline):
+        assert (attack(np.full((8, 4), 2.5), members, groups=groups) == 0).all()
 
 
 def test_the_targets_own_score_is_not_among_the_shadows():
@@ -198,9 +179,7 @@ SCORES = np.arange(12.0).reshape(6, 2)
         (SCORES, MEMBERS, {"groups": [0, 1]}, "one whole number per model"),
         (SCORES, MEMBERS, {"groups": [0, 0, 0, 0, 0, 0.5]}, "one whole number per model"),
         (SCORES, MEMBERS, {"groups": [3] * 6}, "at least two groups"),
-        (SCORES, MEMBERS, {"variance": "shared"}, "variance must be"),
-        (SCORES, np.ones((6, 2)), {}, 'record 0 has 0 shadow models of the kind "out"'),
-        (SCORES[:4], MEMBERS[:4], {"variance": "per-example"}, "needed are 2"),
+        (SCORES, np.ones((6, 2)), {}, 'record 0 has no shadow model of the kind "out"'),
         (SCORES[:4], MEMBERS[:4], {"groups": [0, 0, 1, 1]}, "a pooled variance"),
     ],
 )

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dprl.agents import bcq
+from dprl.agents import bcq, bcq_population
+from dprl.agents.bcq import BCQSettings
+from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.episodes import Episodes
 from dprl.membership.attacks import scores
 
@@ -17,9 +19,18 @@ KEY = jax.random.key(3)
 
 
 @pytest.fixture(scope="module")
-def decided(tiny_study):
+def models():
+    """Eight models that have learned nothing."""
+    settings = BCQSettings(
+        hidden=(8,), vae_hidden=(8,), batch_size=8, candidates=2, acting_candidates=3
+    )
+    training = bcq_population.start(settings, 11, 3, range(8))
+    return BCQPopulation(settings, training.models.parameters)
+
+
+@pytest.fixture(scope="module")
+def decided(models):
     """Models without randomness: their decoders do not see the latent draws."""
-    models = tiny_study.models
     first, *rest = models.parameters.decoder
     deaf = np.array(first.weight)
     deaf[:, models.observation_size :] = 0
@@ -33,19 +44,19 @@ def model(models, m):
 
 
 @pytest.fixture(scope="module")
-def accused(tiny_study):
+def accused():
     """Four episodes of different lengths."""
-    some = tiny_study.inputs[0][0].select([0, 1, 2, 3])
+    rng = np.random.default_rng(1)
     lengths = np.array([6, 2, 1, 5])
     inside = np.arange(6) < lengths[:, None]
     seen = np.arange(7) <= lengths[:, None]
     return Episodes(
-        some.observations * seen[:, :, None],
-        some.actions * inside[:, :, None],
-        some.rewards * inside,
+        rng.normal(size=(4, 7, 11)) * seen[:, :, None],
+        rng.uniform(-1, 1, (4, 6, 3)) * inside[:, :, None],
+        rng.normal(size=(4, 6)) * inside,
         lengths,
         lengths < 6,
-        some.initial_states,
+        rng.normal(size=(4, 12)),
     )
 
 
@@ -90,40 +101,36 @@ def test_the_order_of_the_steps_does_not_matter_to_action_distance():
 
 
 def test_answers_are_asked_for_at_every_state(decided, accused):
-    found = scores.answer_distances(decided, accused, key=KEY, queries=2)
-    assert found.shape == (len(decided), 2, 4, 6)
-    np.testing.assert_allclose(found[:, 0], found[:, 1], atol=1e-6)
-    score = scores.query_every_state(decided, accused, key=KEY)
+    score = scores.every_state_score(decided, accused, key=KEY)
+    assert score.shape == (len(decided), 4)
     states, _ = steps_of(accused)
     for m in range(len(decided)):
         answers = np.asarray(bcq.act(model(decided, m), KEY, states, decided.settings))
         gaps = np.abs(answers.reshape(accused.actions.shape) - accused.actions).mean(axis=2)
         for i, length in enumerate(accused.lengths):
-            np.testing.assert_allclose(found[m, 0, i, :length], gaps[i, :length], atol=1e-5)
-            assert (found[m, :, i, length:] == 0).all()
             assert score[m, i] == pytest.approx(-gaps[i, :length].mean(), abs=1e-5)
 
 
 def test_blocks_bound_the_memory_and_change_nothing(decided, accused, monkeypatch):
-    whole = scores.answer_distances(decided, accused, key=KEY)
+    whole = scores.every_state_score(decided, accused, key=KEY)
     monkeypatch.setattr(scores, "_LAYER", len(decided) * 7 * 8 * 3)  # 7 rows of 24
-    np.testing.assert_allclose(scores.answer_distances(decided, accused, key=KEY), whole, atol=1e-6)
+    np.testing.assert_allclose(
+        scores.every_state_score(decided, accused, key=KEY), whole, atol=1e-6
+    )
 
 
-def test_answers_are_random_and_a_function_of_the_key(tiny_study, accused):
+def test_answers_are_random_and_a_function_of_the_key(models, accused):
     one, again, other = (
-        scores.answer_distances(tiny_study.models, accused, key=jax.random.key(k), queries=2)
-        for k in (0, 0, 1)
+        scores.every_state_score(models, accused, key=jax.random.key(k)) for k in (0, 0, 1)
     )
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
-    assert not np.array_equal(one[:, 0], one[:, 1])
 
 
 def test_each_model_may_have_trajectories_of_its_own(decided, accused):
     sets = [accused.select(np.roll(np.arange(4), m)) for m in range(len(decided))]
     for score in (
-        lambda models, those: scores.query_every_state(models, those, key=KEY),
+        lambda models, those: scores.every_state_score(models, those, key=KEY),
         scores.vae_score,
     ):
         shared, own = score(decided, accused), score(decided, sets)
@@ -131,31 +138,15 @@ def test_each_model_may_have_trajectories_of_its_own(decided, accused):
             np.testing.assert_allclose(own[m], np.roll(shared[m], m), atol=1e-6)
 
 
-@given(st.integers(0, 2**32))
-def test_what_is_made_of_several_answers(seed):
-    rng = np.random.default_rng(seed)
-    d, ends = rng.random((3, 4, 2, 5)), rng.integers(1, 6, (3, 2))
-    mean, near = (scores.answer_score(d, ends, kind) for kind in ("mean", "nearest"))
-    for m, i in np.ndindex(3, 2):
-        kept = d[m, :, i, : ends[m, i]]
-        assert mean[m, i] == pytest.approx(-kept.mean())
-        assert near[m, i] == pytest.approx(-kept.min(axis=0).mean())
-    assert (near >= mean - 1e-12).all()
-    same = np.full(2, 3)
-    np.testing.assert_array_equal(
-        scores.answer_score(d, same), scores.answer_score(d, np.tile(same, (3, 1)))
-    )
-
-
 # white box
 
 
-def test_vae_score_is_the_mean_error_of_the_steps(tiny_study, accused):
-    found = scores.vae_score(tiny_study.models, accused)
+def test_vae_score_is_the_mean_error_of_the_steps(models, accused):
+    found = scores.vae_score(models, accused)
     states, actions = steps_of(accused)
-    for m in range(0, len(tiny_study.models), 3):
+    for m in range(0, len(models), 3):
         errors = np.asarray(
-            bcq.vae_reconstruction_error(model(tiny_study.models, m), states, actions)
+            bcq.vae_reconstruction_error(model(models, m), states, actions)
         ).reshape(4, 6)
         for i, length in enumerate(accused.lengths):
             assert found[m, i] == pytest.approx(-errors[i, :length].mean(), rel=1e-4)
@@ -184,24 +175,7 @@ def test_distances_of_what_does_not_fit_are_refused(arguments, message):
         scores.action_distance(*arguments)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((A[0], [1, 1]), r"\(\.\.\., queries, n, T\)|lengths must have"),
-        ((A[0, 0], [1]), r"must have the shape \(\.\.\., queries, n, T\)"),
-        ((A - 1, [1, 1, 1]), "must not be negative"),
-        ((A, [1, 1]), r"lengths must have the shape \(3,\)"),
-        ((A, [1, 1, 2]), r"whole numbers in 1 \.\.\. 1"),
-        ((A, [1, 1, 1], "median"), 'statistic must be "mean" or "nearest"'),
-    ],
-)
-def test_answers_that_do_not_fit_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        scores.answer_score(*arguments)
-
-
-def test_models_and_trajectories_must_fit(tiny_study, accused):
-    models = tiny_study.models
+def test_models_and_trajectories_must_fit(models, accused):
     with pytest.raises(TypeError, match="models must be a BCQPopulation"):
         scores.vae_score(models.parameters, accused)
     with pytest.raises(TypeError, match="each set of episodes must be a Episodes"):
@@ -210,8 +184,6 @@ def test_models_and_trajectories_must_fit(tiny_study, accused):
         scores.vae_score(models, [accused] * 2)
     with pytest.raises(ValueError, match="same numbers n and T"):
         scores.vae_score(models, [accused] * 7 + [accused.select([0])])
-    with pytest.raises(ValueError, match="queries must be at least 1"):
-        scores.answer_distances(models, accused, key=KEY, queries=0)
     blind = Episodes(
         accused.observations[:, :, :4],
         accused.actions,

@@ -23,15 +23,11 @@ Sources: Carlini et al. 2022, section V and algorithm 1.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
-
-Variance = Literal["per-example", "pooled"]
 
 # A standard deviation is at least this share of the spread of all the shadows' scores.
 _FLOOR = 1e-6
@@ -42,7 +38,6 @@ def online(
     members: ArrayLike,
     *,
     groups: ArrayLike | None = None,
-    variance: Variance = "pooled",
 ) -> FloatArray:
     r"""Log-likelihood ratio (1) of every model against every record.
 
@@ -59,9 +54,6 @@ def online(
         is a group. If the models come in pairs that share out the pool, let each pair be a
         group: otherwise the *number* of shadows that hold a record tells whether the
         target holds it.
-    variance : {"pooled", "per-example"}
-        One pair of variances for all records, or one for each record. The source advises
-        the first for less than about 64 shadow models.
 
     Returns
     -------
@@ -71,14 +63,14 @@ def online(
     Raises
     ------
     ValueError
-        If shapes do not fit, or some record lacks shadows of one kind (for per-example
-        variances: two of each kind).
+        If shapes do not fit, or some record lacks shadows of one kind.
 
     Notes
     -----
-    Variances have the number of observations minus one (minus the number of records, where
-    pooled) in the denominator, and standard deviations are at least a millionth of the
-    spread of all the shadows' scores. O(models^2 x records x k).
+    All records have one pair of variances, as the source advises for less than about 64 shadow
+    models, with the number of observations minus that of records in the denominator. Standard
+    deviations are at least a millionth of the spread of all the shadows' scores.
+    O(models^2 x records x k).
 
     Examples
     --------
@@ -89,12 +81,11 @@ def online(
     np.True_
     """
     s, member, group = _population(scores, members, groups)
-    _known_variance(variance)
     out = np.empty(member.shape)
     for target in range(member.shape[0]):
         shadow = group != group[target]
         inside, outside = (
-            _fit(s[shadow], chosen, variance, kind)
+            _fit(s[shadow], chosen, kind)
             for chosen, kind in ((member[shadow], "in"), (~member[shadow], "out"))
         )
         floor = _FLOOR * _spread(s[shadow])
@@ -109,7 +100,6 @@ def offline(
     members: ArrayLike,
     *,
     groups: ArrayLike | None = None,
-    variance: Variance = "pooled",
 ) -> FloatArray:
     r"""Standardised score (2) of every model against every record.
 
@@ -133,33 +123,24 @@ def offline(
     [9.5, 0.0]
     """
     s, member, group = _population(scores, members, groups)
-    _known_variance(variance)
     out = np.empty(member.shape)
     for target in range(member.shape[0]):
         shadow = group != group[target]
-        mean, deviation = _fit(s[shadow], ~member[shadow], variance, "out")
+        mean, deviation = _fit(s[shadow], ~member[shadow], "out")
         deviation = np.maximum(deviation, _FLOOR * _spread(s[shadow]))
         z = (s[target] - mean) / deviation
         out[target] = z.sum(axis=-1) / np.sqrt(z.shape[-1])
     return out
 
 
-def _fit(
-    scores: FloatArray, chosen: BoolArray, variance: Variance, kind: str
-) -> tuple[FloatArray, FloatArray]:
+def _fit(scores: FloatArray, chosen: BoolArray, kind: str) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation over the chosen models; both (records, k)."""
     count = chosen.sum(axis=0)
-    needed = 2 if variance == "per-example" else 1
-    if (count < needed).any():
-        raise ValueError(
-            f"record {int(np.argmin(count))} has {int(count.min())} shadow models of the kind "
-            f'"{kind}", needed are {needed} for variance {variance!r}'
-        )
+    if (count < 1).any():
+        raise ValueError(f'record {int(np.argmin(count))} has no shadow model of the kind "{kind}"')
     weight = chosen[:, :, None]
     mean = (scores * weight).sum(axis=0) / count[:, None]
     squares = (((scores - mean) * weight) ** 2).sum(axis=0)
-    if variance == "per-example":
-        return mean, np.sqrt(squares / (count - 1)[:, None])
     freedom = int((count - 1).sum())
     if freedom == 0:
         raise ValueError(
@@ -182,11 +163,6 @@ def _spread(scores: FloatArray) -> FloatArray:
     """Standard deviation of each of the k scores over models and records, never 0."""
     deviation = scores.std(axis=(0, 1))
     return np.where(deviation > 0, deviation, 1.0)
-
-
-def _known_variance(variance: str) -> None:
-    if variance not in ("per-example", "pooled"):
-        raise ValueError(f'variance must be "per-example" or "pooled", got {variance!r}')
 
 
 def _population(

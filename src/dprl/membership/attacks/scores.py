@@ -8,7 +8,7 @@ T' its length):
 access       what is asked                                       score
 ===========  ==================================================  =========================
 closed loop  the roll-out of the model from s_0                  :func:`action_distance`
-every state  the model's answers at s_0 ... s_{T'-1}             :func:`answer_score`
+every state  the model's answers at s_0 ... s_{T'-1}             :func:`every_state_score`
 white box    the model's parameters                              :func:`vae_score`
 ===========  ==================================================  =========================
 
@@ -17,17 +17,12 @@ trajectory, and then compares actions that were taken in different states. The a
 the accused trajectory, its states too, so that nothing but an interface that refuses states in
 mid-course keeps him from asking at each of them.
 
-A BCQ model answers at random (through its latent draws). Several answers at one state show
-more of what it would do; :func:`answer_distances` asks for them and :func:`answer_score` says
-what to make of them.
-
 Sources: thesis, sections 5.5 and 5.6.2 (closed loop); Yeom et al. 2018 (the loss as a score).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -39,8 +34,6 @@ from dprl._validation import FloatArray, IntArray
 from dprl.agents import bcq
 from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.episodes import Episodes
-
-Statistic = Literal["mean", "nearest"]
 
 # Numbers in the widest layer when all models are asked at once: bounds the memory.
 _LAYER = 50_000_000
@@ -128,16 +121,10 @@ def _whole_lengths(name: str, lengths: ArrayLike, shape: tuple[int, ...], longes
 # -- every state ------------------------------------------------------------------------
 
 
-def answer_distances(
-    models: BCQPopulation,
-    episodes: Episodes | Sequence[Episodes],
-    *,
-    key: jax.Array,
-    queries: int = 1,
+def every_state_score(
+    models: BCQPopulation, episodes: Episodes | Sequence[Episodes], *, key: jax.Array
 ) -> FloatArray:
-    """Ask every model at every state of the accused trajectories.
-
-    Black box: only answers are used.
+    """Black-box score: minus the mean distance of a model's answers from the actions taken.
 
     Parameters
     ----------
@@ -147,13 +134,11 @@ def answer_distances(
         n and T).
     key : jax.Array
         Of the models' own randomness.
-    queries : int
-        Independent answers per state.
 
     Returns
     -------
-    ndarray, shape (models, queries, n, T)
-        ``|a_t - answer|_1`` / d_A; 0 beyond the end of a trajectory.
+    ndarray, shape (models, n)
+        Minus the mean over the steps of ``|a_t - answer|_1`` / d_A; at most 0.
 
     Raises
     ------
@@ -161,7 +146,6 @@ def answer_distances(
         If an argument is malformed, or the sizes of observations or actions do not fit.
     """
     sets = _sets(models, episodes)
-    check.whole("queries", queries)
     observations = np.stack([one.observations[:, :-1] for one in sets])
     actions = np.stack([one.actions for one in sets]).astype(np.float64)
     steps = np.stack([one.steps for one in sets])
@@ -169,17 +153,14 @@ def answer_distances(
     blocks = _blocks(models, n * t_max)
     flat = np.zeros((count, blocks.size, d_s), dtype=np.float32)
     flat[:, : n * t_max] = observations.reshape(count, n * t_max, d_s)
-    out = np.empty((count, queries, n, t_max))
-    for query in range(queries):
-        now = jax.random.fold_in(key, query)
-        parts = [
-            np.asarray(models.act(jax.random.fold_in(now, number), flat[:, block]))
-            for number, block in enumerate(blocks)
-        ]
-        answers = np.concatenate(parts, axis=1)[:, : n * t_max]
-        gap = np.abs(actions - answers.reshape(actions.shape)).mean(axis=-1)
-        out[:, query] = gap * steps
-    return out
+    now = jax.random.fold_in(key, 0)
+    parts = [
+        np.asarray(models.act(jax.random.fold_in(now, number), flat[:, block]))
+        for number, block in enumerate(blocks)
+    ]
+    answers = np.concatenate(parts, axis=1)[:, : n * t_max]
+    gap = np.abs(actions - answers.reshape(actions.shape)).mean(axis=-1)
+    return np.asarray(-(gap * steps).sum(axis=-1) / steps.sum(axis=-1))
 
 
 def _blocks(models: BCQPopulation, rows: int) -> IntArray:
@@ -189,78 +170,6 @@ def _blocks(models: BCQPopulation, rows: int) -> IntArray:
     pieces = -(-len(models) * rows * widest // _LAYER)
     size = -(-rows // pieces)
     return np.arange(pieces * size).reshape(pieces, size)
-
-
-def answer_score(
-    distances: ArrayLike, lengths: ArrayLike, statistic: Statistic = "mean"
-) -> FloatArray:
-    """Score of each trajectory from the distances of the answers.
-
-    Parameters
-    ----------
-    distances : array_like, shape (..., queries, n, T)
-        As :func:`answer_distances` gives them; >= 0.
-    lengths : array_like of int, shape (..., n) or (n,)
-        Steps that count, 1 ... T.
-    statistic : {"mean", "nearest"}
-        What is made of several answers at one state: their mean distance, or the distance
-        of the nearest of them.
-
-    Returns
-    -------
-    ndarray, shape (..., n)
-        Minus the mean over the steps; at most 0.
-
-    Raises
-    ------
-    ValueError
-        If a shape, a length or a value is outside what is said above.
-
-    Examples
-    --------
-    >>> answer_score([[[0.2, 0.4]], [[0.6, 0.0]]], [2]).round(3).tolist()
-    [-0.3]
-    >>> answer_score([[[0.2, 0.4]], [[0.6, 0.0]]], [2], "nearest").round(3).tolist()
-    [-0.1]
-    """
-    d = check.finite_array("distances", distances)
-    if d.ndim < 3 or 0 in d.shape:
-        raise ValueError(f"distances must have the shape (..., queries, n, T), got {d.shape}")
-    if (d < 0).any():
-        raise ValueError(f"distances must not be negative, got {d.min():g}")
-    shape = (*d.shape[:-3], d.shape[-2])
-    given = np.asarray(lengths)
-    ends = _whole_lengths(
-        "lengths",
-        np.broadcast_to(given, shape) if given.shape == shape[-1:] else given,
-        shape,
-        d.shape[-1],
-    )
-    if statistic == "mean":
-        at_steps = d.mean(axis=-3)
-    elif statistic == "nearest":
-        at_steps = d.min(axis=-3)
-    else:
-        raise ValueError(f'statistic must be "mean" or "nearest", got {statistic!r}')
-    counts = np.arange(d.shape[-1]) < ends[..., None]
-    return np.asarray(-(at_steps * counts).sum(axis=-1) / ends)
-
-
-def query_every_state(
-    models: BCQPopulation,
-    episodes: Episodes | Sequence[Episodes],
-    *,
-    key: jax.Array,
-    queries: int = 1,
-    statistic: Statistic = "mean",
-) -> FloatArray:
-    """Black-box score of every trajectory under every model; shape (models, n).
-
-    :func:`answer_distances`, then :func:`answer_score`; parameters as there.
-    """
-    distances = answer_distances(models, episodes, key=key, queries=queries)
-    lengths = np.stack([one.lengths for one in _sets(models, episodes)])
-    return answer_score(distances, lengths, statistic)
 
 
 # -- white box --------------------------------------------------------------------------
@@ -283,7 +192,7 @@ def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) ->
     Parameters
     ----------
     models, episodes
-        As for :func:`answer_distances`.
+        As for :func:`every_state_score`.
 
     Returns
     -------
