@@ -30,15 +30,16 @@ import jax
 import pandas as pd
 
 from companion import records
-from companion.checkpoints import Deadline, OutOfTime
-from companion.sweeps import code_of
+from companion.sweeps import Deadline, OutOfTime, code_of
 from experiments.chapter_5 import leak_tables, leaks, pair_attacks, study
 from experiments.chapter_5.leaks import LeakSettings
 from experiments.chapter_5.pair_attacks import AttackSettings
 from experiments.chapter_5.sizes import PROFILES
-from experiments.chapter_5.stages import LIBRARIES, Progress
+from experiments.chapter_5.stages import Progress
 from experiments.chapter_5.study import StudySettings
 
+#: Named in the provenance of the tables.
+LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy")
 OUT_OF_TIME = 75  # EX_TEMPFAIL: try again
 _SECONDS_BETWEEN_LINES = 30.0
 

@@ -25,18 +25,22 @@ Sources: Yeom et al. 2018 and thesis, section 5.1 (the game).
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from companion import checkpoints
-from companion.checkpoints import Deadline, fingerprint
+from companion.checkpoints import load as load_checkpoint
+from companion.checkpoints import save as save_checkpoint
+from companion.sweeps import (
+    Deadline,
+    code_of,
+    fingerprint,
+)
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
-from dprl.agents import bcq, bcq_population, environments, episodes, networks, parallel
+from dprl.agents import bcq_population
 from dprl.agents.bcq_population import BCQPopulation, BCQTraining
 from dprl.agents.episodes import Episodes
 from dprl.membership.attacks import scores
@@ -45,7 +49,6 @@ from experiments.chapter_5.stages import (
     Progress,
     ResumableTraining,
     Watch,
-    computed_by,
     computed_once,
 )
 from experiments.chapter_5.study import StudySettings
@@ -218,10 +221,7 @@ def run(
     pools, fresh = _trajectories(settings, inputs)
     sets = _training_sets(settings)
     key = fingerprint(
-        computed_by(
-            networks, parallel, bcq, bcq_population, environments, episodes, oracles, scores
-        ),
-        *(inspect.getsource(one) for one in (_training_sets, _Measurement, three_scores)),
+        code_of(_trajectories, _training_sets, _Measurement),
         settings,
         [one.actions for one in pools + fresh],
     )
@@ -229,8 +229,8 @@ def run(
     place = Path(folder) / f"leak-{settings.name}-{key}"
     with computed_once(place, measurement.watch) as kept:
         if not kept.done:
-            checkpoints.save(place / _FILE, measurement.compute(place), {"kind": "leak"})
-        arrays = checkpoints.load(place / _FILE, metadata={"kind": "leak"})
+            save_checkpoint(place / _FILE, measurement.compute(place), {"kind": "leak"})
+        arrays = load_checkpoint(place / _FILE, metadata={"kind": "leak"})
         models = study.load_models(place / _MODELS, settings.study.bcq, measurement.fresh_models)
     return Leak(
         settings=settings,
@@ -340,11 +340,11 @@ class _Measurement:
                 state = training.go_on(state, advance, state.updates, updates)
                 training.keep(state)
                 models = BCQPopulation(learner, state.models.parameters)
-                checkpoints.save(scored, self.score(models, updates == last), {})
+                save_checkpoint(scored, self.score(models, updates == last), {})
                 if updates < last:
                     self.watch.check()
-            parts.append(checkpoints.load(scored))
-        checkpoints.save(place / _MODELS, state.models.parameters, {})
+            parts.append(load_checkpoint(scored))
+        save_checkpoint(place / _MODELS, state.models.parameters, {})
         out = {name: values for name, values in parts[-1].items() if name.startswith("fresh")}
         for name in parts[0]:
             if name not in out:

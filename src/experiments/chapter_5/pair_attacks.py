@@ -39,7 +39,6 @@ Sources: thesis, sections 5.6 and 5.7, table 5.2, figures 5.3, 5.5, 5.6 and 5.7.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,19 +47,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from companion.checkpoints import Deadline, fingerprint
+from companion.sweeps import Deadline, code_of, fingerprint
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
-from dprl.agents import networks
 from dprl.membership import metrics, pairs
-from dprl.membership.attacks import resnet, tcn, training, voting
+from dprl.membership.attacks import training, voting
 from dprl.membership.attacks.resnet import ResNetSettings
 from dprl.membership.attacks.tcn import TCNSettings
 from dprl.membership.attacks.training import Classifier
 from dprl.membership.pairs import LabelledPairs
-from experiments.chapter_5 import oracle_draws
 from experiments.chapter_5.oracle_draws import Draw, Shadow, draws
-from experiments.chapter_5.stages import Progress, Watch, computed_by, computed_once
+from experiments.chapter_5.stages import Progress, Watch, computed_once
 from experiments.chapter_5.study import Study
 
 TRAININGS = ("as-printed", "same-oracle", "input-only", "decorrelated")
@@ -81,7 +78,6 @@ KEYS = (
     "length",
 )
 
-_MODULES = (metrics, networks, oracle_draws, pairs, resnet, tcn, training, voting)
 _TESTS = {
     "as-printed": ("as-printed", "same-oracle", "never-seen", "swap-twins"),
     "same-oracle": ("same-oracle", "swap-twins"),
@@ -355,7 +351,7 @@ def _cached(
 ) -> tuple[pd.DataFrame, pd.DataFrame, float]:
     """Table, curves and seconds of one kind: computed once, then read."""
     key = fingerprint(
-        computed_by(*_MODULES, sys.modules[__name__]),
+        code_of(_Attacks),
         kind,
         settings.resnet if kind.network == "resnet" else settings.tcn,
         [settings.validation_share, settings.bag_size, settings.seed],

@@ -1,30 +1,26 @@
 """Long computations of this chapter: kept in folders, told about, continued after a stop.
 
-A computation is kept under a fingerprint of all it depends on: settings, the code of the modules
-that compute it, and the versions of the libraries that they use. So what has changed is computed
-again, and nothing else. Two processes that ask for the same thing at the same time do not compute
-it twice: the second waits.
+A computation is kept under a fingerprint of all it depends on: settings, the code that computes
+it, and the versions of the libraries that this imports (:func:`companion.sweeps.code_of`). So what
+has changed is computed again, and nothing else. Two processes that ask for the same thing at the
+same time do not compute it twice: the second waits.
 """
 
 from __future__ import annotations
 
-import ast
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import TypeVar
 
 import numpy as np
 
-from companion import checkpoints
-from companion.checkpoints import Deadline, fingerprint
-from companion.files import locked, write_atomic
+from companion.checkpoints import load as load_checkpoint
+from companion.checkpoints import save as save_checkpoint
+from companion.sweeps import Deadline, locked
 from dprl.agents.episodes import Episodes
 
 T = TypeVar("T")
@@ -32,14 +28,7 @@ T = TypeVar("T")
 #: Called with a stage's name, what is done of it and what is to be done.
 Progress = Callable[[str, int, int], object]
 
-#: What trains and simulates: another version may give other numbers.
-LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy")
-
 _SECONDS_BETWEEN_CHECKPOINTS = 60.0  # one of data oracles holds their whole replay buffers
-
-# CPython 3.11 counts the depth of a tree in one place for all threads: two that parse at the
-# same time may end with "SystemError: AST constructor recursion depth mismatch"
-_PARSING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ class Watch:
     progress: Progress | None = None
 
     def check(self) -> None:
-        """Raise :class:`companion.checkpoints.OutOfTime` if the deadline has passed."""
+        """Raise :class:`companion.sweeps.OutOfTime` if the deadline has passed."""
         if self.deadline is not None:
             self.deadline.check()
 
@@ -95,7 +84,7 @@ class ResumableTraining:
         """The state in the checkpoint, or the one that is given if there is none."""
         if self.path is None or not self.path.is_file():
             return fresh
-        state: T = checkpoints.load(self.path, like=fresh)
+        state: T = load_checkpoint(self.path, like=fresh)
         return state
 
     def go_on(self, state: T, advance: Callable[[T, int], T], done: int, until: int) -> T:
@@ -126,7 +115,7 @@ class ResumableTraining:
     def keep(self, state: object) -> None:
         """Write the checkpoint now, before other work that takes long."""
         if self.path is not None:
-            checkpoints.save(self.path, state, {})
+            save_checkpoint(self.path, state, {})
 
 
 @dataclass
@@ -171,39 +160,10 @@ def computed_once(place: Path, watch: Watch) -> Iterator[Kept]:
             yield kept
         finally:
             kept.seconds = before + time.perf_counter() - start
-            write_atomic(clock, json.dumps(kept.seconds))
+            clock.write_text(json.dumps(kept.seconds))
         finished.touch()
         for file in place.glob("checkpoint*.npz"):
             file.unlink()
-
-
-def computed_by(*modules: ModuleType) -> str:
-    """A fingerprint of what modules compute: their code, and the versions of the libraries."""
-    versions = [version(library) for library in LIBRARIES]
-    return fingerprint(checkpoints.VERSION, versions, *map(code_of, modules))
-
-
-def code_of(module: ModuleType) -> str:
-    """What a module computes: its source without comments, docstrings and layout.
-
-    For fingerprints: a sentence that is put better must not compute everything again.
-
-    Raises
-    ------
-    TypeError
-        If the module has no source file.
-    """
-    path = getattr(module, "__file__", None)
-    if path is None:
-        raise TypeError(f"a module with a source file is needed, got {module!r}")
-    with _PARSING:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                first.value.value = None
-    return f"{module.__name__}\n{ast.dump(tree)}"
 
 
 def integers(stream: np.random.SeedSequence, count: int) -> list[int]:
@@ -213,12 +173,12 @@ def integers(stream: np.random.SeedSequence, count: int) -> list[int]:
 
 def save_episodes(path: Path, sets: Iterable[Episodes]) -> None:
     """Write sets of episodes into one file, one after the other."""
-    checkpoints.save(path, Episodes.concatenate(list(sets)).arrays(), {"kind": "episodes"})
+    save_checkpoint(path, Episodes.concatenate(list(sets)).arrays(), {"kind": "episodes"})
 
 
 def load_episodes(path: Path, sets: int) -> list[Episodes]:
     """Read what :func:`save_episodes` wrote: so many sets, all of one size."""
-    every = Episodes(**checkpoints.load(path, metadata={"kind": "episodes"}))
+    every = Episodes(**load_checkpoint(path, metadata={"kind": "episodes"}))
     return split_evenly(every, sets)
 
 

@@ -31,35 +31,30 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from companion import checkpoints
-from companion.checkpoints import Deadline, fingerprint
+from companion.checkpoints import load as load_checkpoint
+from companion.checkpoints import save as save_checkpoint
+from companion.sweeps import (
+    Deadline,
+    code_of,
+    fingerprint,
+    read_metadata,
+)
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.agents import (
-    bcq,
-    bcq_population,
-    ddpg,
-    ddpg_population,
-    environments,
-    episodes,
-    networks,
-    parallel,
-    replay,
-)
+from dprl.agents import bcq_population, ddpg, ddpg_population, environments
 from dprl.agents.bcq import BCQSettings
 from dprl.agents.bcq_population import BCQPopulation, BCQTraining
 from dprl.agents.ddpg import DDPGSettings, DDPGState
 from dprl.agents.ddpg_population import DDPGTraining
 from dprl.agents.environments import Task
 from dprl.agents.episodes import Episodes
-from experiments.chapter_5 import oracles, stages
+from experiments.chapter_5 import oracles
 from experiments.chapter_5.oracles import DataOracles, Mixture
 from experiments.chapter_5.stages import (
     Kept,
     Progress,
     ResumableTraining,
     Watch,
-    computed_by,
     computed_once,
     in_pairs,
     integers,
@@ -304,7 +299,7 @@ def load_models(
     path: Path, settings: BCQSettings, fresh: Callable[[], BCQTraining]
 ) -> BCQPopulation:
     """Models from a file of their parameters; ``fresh`` says of what shapes they are."""
-    found = checkpoints.load(path, jax.eval_shape(lambda: fresh().models.parameters))
+    found = load_checkpoint(path, jax.eval_shape(lambda: fresh().models.parameters))
     return BCQPopulation(settings, jax.tree.map(jnp.asarray, found))
 
 
@@ -321,22 +316,23 @@ class _Stages:
         )
         s = settings
         own = [s.seed, s.task, s.oracles, s.ddpg, s.ddpg_steps]
-        collected = computed_by(oracles, episodes, environments, networks, stages)
         keys = {}
         keys["oracles"] = fingerprint(
-            computed_by(environments, networks, parallel, replay, ddpg, ddpg_population, stages),
-            own,
-            [s.evaluate_every, s.evaluation_episodes],
+            code_of(train_oracles), own, [s.evaluate_every, s.evaluation_episodes]
         )
-        keys["inputs"] = fingerprint(collected, keys["oracles"], s.mixture, s.trajectories)
+        keys["inputs"] = fingerprint(
+            code_of(environments.draw_initial_states, oracles.collect_halves),
+            keys["oracles"],
+            [s.mixture, s.trajectories],
+        )
+        answers = code_of(oracles.query_outputs)
         keys["models"] = fingerprint(
-            computed_by(parallel, bcq, bcq_population),
+            code_of(bcq_population),
+            answers,
             keys["inputs"],
-            s.bcq,
-            s.bcq_updates,
-            s.bcq_evaluated_at,
+            [s.bcq, s.bcq_updates, s.bcq_evaluated_at],
         )
-        keys["outputs"] = fingerprint(collected, keys["models"])
+        keys["outputs"] = fingerprint(answers, keys["models"])
         self.places = {name: root / f"{name}-{key}" for name, key in keys.items()}
         self.folder = root / f"study-{settings.name}-{keys['outputs']}"
 
@@ -366,13 +362,13 @@ class _Stages:
             if not kept.done:
                 trained = train_oracles(settings, seeds, kept.place / "checkpoint.npz", self.watch)
                 arrays = {"state": trained.state, "curve": (trained.steps, trained.returns)}
-                checkpoints.save(path, arrays, {"curve": trained.returns.shape})
-            agents, times, several = checkpoints.read_metadata(path)["curve"]
+                save_checkpoint(path, arrays, {"curve": trained.returns.shape})
+            agents, times, several = read_metadata(path)["curve"]
             like = {
                 "state": _shapes(settings, agents),
                 "curve": (np.zeros(times, np.int64), np.zeros((agents, times, several))),
             }
-            found = checkpoints.load(path, like)
+            found = load_checkpoint(path, like)
             state = jax.tree.map(jnp.asarray, found["state"])
             return DataOracles(settings.task, state, *found["curve"])
 
@@ -422,11 +418,11 @@ class _Stages:
                         state = training.go_on(state, advance, state.updates, updates)
                         now = BCQPopulation(settings.bcq, state.models.parameters)
                         mean = np.array([one.returns.mean() for one in self.query(now, states)])
-                        checkpoints.save(file, {"returns": mean}, {})
+                        save_checkpoint(file, {"returns": mean}, {})
                 state = training.go_on(state, advance, state.updates, total)
-                checkpoints.save(path, state.models.parameters, {})
+                save_checkpoint(path, state.models.parameters, {})
             models = load_models(path, settings.bcq, fresh)
-            returns = [checkpoints.load(file)["returns"] for file in evaluated]
+            returns = [load_checkpoint(file)["returns"] for file in evaluated]
             return models, np.reshape(returns, (len(evaluated), settings.models))
 
     def outputs(self, models: BCQPopulation, inputs: list[list[Episodes]]) -> list[list[Episodes]]:

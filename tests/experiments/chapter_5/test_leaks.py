@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from companion.checkpoints import Deadline, OutOfTime
+from companion.sweeps import Deadline, OutOfTime
 from dprl.agents import bcq_population
 from dprl.agents.episodes import Episodes
 from dprl.membership import metrics

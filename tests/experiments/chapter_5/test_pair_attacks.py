@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from companion.checkpoints import Deadline, OutOfTime
+from companion.sweeps import Deadline, OutOfTime
 from dprl.membership import metrics, pairs
 from dprl.membership.attacks.resnet import ResNetSettings
 from experiments.chapter_5 import pair_attacks

@@ -4,14 +4,12 @@ import dataclasses
 import itertools
 import math
 import shutil
-import types
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from companion.checkpoints import Deadline, OutOfTime
+from companion.sweeps import Deadline, OutOfTime
 from dprl.agents import environments
 from dprl.agents.bcq import BCQSettings
 from dprl.agents.ddpg import DDPGSettings
@@ -190,34 +188,6 @@ def test_two_at_the_same_time_do_not_compute_the_same_thing(tiny_settings, tmp_p
         one, two = both.map(lambda folder: study.run(tiny_settings, folder), [tmp_path] * 2)
     assert len(begun) == 1
     assert_same(one, two)
-
-
-# -- fingerprints of code ---------------------------------------------------------------
-
-
-def module(folder: Path, source: str) -> types.ModuleType:
-    folder.mkdir(exist_ok=True)
-    made = types.ModuleType("made")
-    made.__file__ = str(folder / "made.py")
-    Path(made.__file__).write_text(source)
-    return made
-
-
-def test_docstrings_comments_and_layout_are_no_code(tmp_path):
-    plain = 'def f(x):\n    """Say it."""\n    return x + 1\n'
-    same = '"""A module."""\n\n\ndef f(x):  # why\n    """Say it better."""\n    return (x + 1)\n'
-    other = 'def f(x):\n    """Say it."""\n    return x + 2\n'
-    one, two, three = (
-        stages.code_of(module(tmp_path, source))
-        for source in ('"""Old."""\n' + plain, same, '"""Old."""\n' + other)
-    )
-    assert one == two
-    assert one != three
-
-
-def test_a_module_without_a_file_has_no_code():
-    with pytest.raises(TypeError, match="a module with a source file is needed"):
-        stages.code_of(types.ModuleType("nowhere"))
 
 
 # -- sizes ------------------------------------------------------------------------------
