@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from companion.build import freshness, site
+from companion.build import freshness, house, site
 from companion.dependencies import sources_of
-from companion.files import PROFILES, available_cores, digest
+from companion.files import PROFILES, available_cores, digest, write_atomic
 
 #: They train what other pages of their chapter load: first, so that no page waits for them.
 EARLY = ("5-membership-inference/two-oracles", "5-membership-inference/a-real-leak")
@@ -70,6 +70,8 @@ class Book:
             list(pool.map(lambda item: self._execute(*item), stale))
         if not self.failed and f"{site.PAGES}scorecard" in site.toc_entries(self.root):
             self._unless_current("scorecard", self._scorecard_reason(), self._write_scorecard)
+        if not self.failed and f"{site.PAGES}house" in site.toc_entries(self.root):
+            write_atomic(self.root / house.PAGE, house.page(self.root))
         if not self.failed:
             self._unless_current("site", site.reason(self.root), self._build_site)
         self._sum_up()

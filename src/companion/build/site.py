@@ -22,7 +22,7 @@ from companion.dependencies import sources_of
 from companion.files import digest
 
 PAGES = "book/nb/"
-GENERATED = frozenset({"scorecard"})  # below book/nb, but written by the package, not executed
+GENERATED = frozenset({"scorecard", "house"})  # below book/nb, written by the build, not executed
 SITE = Path("_build/html")
 
 _NEXT = Path("_build/next")

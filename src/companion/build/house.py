@@ -1,0 +1,247 @@
+"""A map of the house for contributors: its parts, and which imports which.
+
+``python -m companion.build.house`` writes ``book/nb/house.md`` from the imports of the source
+files themselves (:class:`companion.dependencies.Sources`), with every part's first sentence and
+number of lines. A part is a module or a package directly below ``dprl``, ``experiments`` or
+``companion``, and ``companion.build``. An arrow leads down, to what is imported; one that
+follows from others is left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import html
+from collections.abc import Mapping, Set
+from pathlib import Path
+
+from companion.dependencies import Sources, sources_of
+from companion.files import write_atomic
+
+#: The three packages from left to right, with what each is.
+PACKAGES = {
+    "companion": "the book's plumbing",
+    "experiments": "the studies of the chapters",
+    "dprl": "the science",
+}
+PAGE = "book/nb/house.md"
+
+_WIDTH, _HEIGHT = 128, 28  # of a part's box
+_GAP, _RISE = 8, 84  # between boxes of a layer; from layer to layer
+
+Graph = Mapping[str, Set[str]]
+
+
+def part_of(module: str) -> str | None:
+    """Part that a module belongs to; None for packages themselves and what is private.
+
+    >>> part_of("dprl.privacy.audit"), part_of("dprl._validation"), part_of("dprl")
+    ('dprl.privacy', None, None)
+    """
+    names = module.split(".")[:2]
+    return None if len(names) < 2 or names[1].startswith("_") else ".".join(names)
+
+
+def imports_of(sources: Sources) -> dict[str, set[str]]:
+    """Each part with the parts that it imports.
+
+    Parameters
+    ----------
+    sources : Sources
+        The repository's modules.
+    """
+    found: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for module in sources.modules_below(package):
+            part = part_of(module)
+            if part is None:
+                continue
+            used = found.setdefault(part, set())
+            for unit in sources.module(module).units:
+                source, name = unit.origin or ("", "")
+                for target in (f"{source}.{name}", source):
+                    if target in sources:
+                        used |= {t for t in [part_of(target)] if t is not None and t != part}
+                        break
+    return {part: used & found.keys() for part, used in found.items()}
+
+
+def layers(graph: Graph) -> dict[str, int]:
+    """How high each part stands: above everything that it imports.
+
+    Raises
+    ------
+    ValueError
+        If parts import one another in a circle.
+
+    Examples
+    --------
+    >>> layers({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+    {'a': 2, 'b': 1, 'c': 0}
+    """
+    found: dict[str, int] = {}
+
+    def height(part: str, above: tuple[str, ...]) -> int:
+        if part in above:
+            raise ValueError(f"a circle of imports: {' -> '.join([*above, part])}")
+        if part not in found:
+            found[part] = max((height(p, (*above, part)) + 1 for p in graph[part]), default=0)
+        return found[part]
+
+    return {part: height(part, ()) for part in graph}
+
+
+def direct(graph: Graph) -> dict[str, set[str]]:
+    """The graph without arrows that follow from others.
+
+    >>> direct({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+    {'a': {'b'}, 'b': {'c'}, 'c': set()}
+    """
+
+    @functools.cache
+    def below(part: str) -> frozenset[str]:
+        return frozenset(graph[part]).union(*map(below, graph[part]))
+
+    return {
+        part: {u for u in used if not any(u in below(other) for other in used)}
+        for part, used in graph.items()
+    }
+
+
+def places(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Middle of each part's box: a column for a package, a row for a layer of it.
+
+    What stands above a part of its own package stands higher; among the parts of one row the
+    order follows the middle of what they import, so that few arrows cross.
+    """
+    heights = layers(graph)
+    found: dict[str, tuple[float, float]] = {}
+    left = 0.0
+    for package in reversed(PACKAGES):
+        rows: dict[int, list[str]] = {}
+        for part in graph:
+            if part.startswith(f"{package}."):
+                rows.setdefault(heights[part], []).append(part)
+        width = max(len(row) for row in rows.values()) * (_WIDTH + _GAP)
+        for height in sorted(rows):
+            known = {p: [found[u][0] for u in graph[p] if u in found] for p in rows[height]}
+            row = sorted(rows[height], key=lambda p: (sum(known[p]) / max(len(known[p]), 1), p))
+            start = left + (width - len(row) * (_WIDTH + _GAP)) / 2
+            for place, part in enumerate(row):
+                x = start + (place + 0.5) * (_WIDTH + _GAP)
+                found[part] = (x, (max(heights.values()) - height) * _RISE)
+        left += width + 3 * _GAP
+    return found
+
+
+def draw(graph: Graph) -> str:
+    """The map as an SVG that takes the colours of the page around it."""
+    at = places(graph)
+    right = max(x for x, _ in at.values()) + _WIDTH / 2 + _GAP
+    bottom = max(y for _, y in at.values()) + _HEIGHT
+    said = f"{len(graph)} parts of the house; every arrow leads down, to what is imported"
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -50 {right:.0f} {bottom + 60:.0f}" '
+        f'role="img" aria-label="{said}" style="min-width: 68rem; width: 100%" '
+        'font-family="inherit" font-size="14" fill="currentColor" stroke="none">',
+        '<defs><marker id="to" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" '
+        'markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="currentColor"/>'
+        "</marker></defs>",
+    ]
+    for part, used in direct(graph).items():
+        x, y = at[part]
+        for to in sorted(used):
+            u, v = at[to]
+            top, end = y + _HEIGHT / 2, v - _HEIGHT / 2
+            lines.append(
+                f'<path d="M{x:.0f} {top:.0f} C{x:.0f} {top + 40:.0f} {u:.0f} {end - 40:.0f} '
+                f'{u:.0f} {end:.0f}" fill="none" stroke="currentColor" stroke-opacity=".45" '
+                'marker-end="url(#to)"/>'
+            )
+    for part, (x, y) in at.items():
+        package, _, name = part.partition(".")
+        dash = {"companion": "4 3", "experiments": "1 3"}.get(package, "none")
+        lines.append(
+            f'<rect x="{x - _WIDTH / 2:.0f}" y="{y - _HEIGHT / 2:.0f}" width="{_WIDTH}" '
+            f'height="{_HEIGHT}" rx="5" stroke="currentColor" '
+            f'stroke-dasharray="{dash}" style="fill: var(--pst-color-background, white)"/>'
+            f'<text x="{x:.0f}" y="{y + 5:.0f}" text-anchor="middle">{html.escape(name)}</text>'
+        )
+    for package, what in PACKAGES.items():
+        middle = [x for part, (x, _) in at.items() if part.startswith(f"{package}.")]
+        x = (min(middle) + max(middle)) / 2
+        lines.append(
+            f'<text x="{x:.0f}" y="-30" text-anchor="middle" font-weight="bold">'
+            f"{package}: {html.escape(what)}</text>"
+        )
+    return "\n".join([*lines, "</svg>"])
+
+
+def lines_of(root: Path) -> dict[str, int]:
+    """Lines of source of each part, private modules counted with their part or not at all."""
+    found: dict[str, int] = {}
+    for path in sorted((root / "src").rglob("*.py")):
+        parts = path.relative_to(root / "src").with_suffix("").parts
+        part = part_of(".".join(p for p in parts if p != "__init__"))
+        if part is not None:
+            found[part] = found.get(part, 0) + len(path.read_text(encoding="utf-8").splitlines())
+    return found
+
+
+def first_sentence(root: Path, part: str) -> str:
+    """The first line of a part's documentation."""
+    path = root / "src" / Path(*part.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]
+
+
+def page(root: Path) -> str:
+    """The page for contributors, as MyST markdown.
+
+    Parameters
+    ----------
+    root : Path
+        The repository.
+
+    Raises
+    ------
+    ValueError
+        If parts of the house import one another in a circle.
+    """
+    graph, lines = imports_of(sources_of(root)), lines_of(root)
+    text = [_INTRODUCTION, "```{raw} html", '<div style="overflow-x: auto" tabindex="0"']
+    text += ['role="region" aria-label="Map of the house">', draw(graph), "</div>", "```"]
+    for package, what in PACKAGES.items():
+        parts = sorted(part for part in graph if part.startswith(f"{package}."))
+        total = sum(lines[part] for part in parts)
+        text += ["", f"## `{package}`: {what}", "", f"{total:,} lines of source.", ""]
+        text += [":::{list-table}", ":header-rows: 1", ":widths: 25 60 15", ""]
+        text += ["* - Part\n  - What it is\n  - Lines"]
+        for part in parts:
+            said = first_sentence(root, part).replace("|", "\\|").replace("$", "\\$")
+            text += [f"* - `{part.partition('.')[2]}`\n  - {said}\n  - {lines[part]:,}"]
+        text += [":::"]
+    return "\n".join(text) + "\n"
+
+
+_INTRODUCTION = """\
+# The house, for contributors
+
+This map is drawn from the imports of the source files, each time the site is built. An arrow
+leads down, to what is imported; one that follows from others is left out. There are no circles.
+Imports inside `dprl` go one way too: reinforcement learning and privacy know nothing of each
+other, and `private_evaluation` and `bounds` know both. `dprl` knows neither neighbour, and
+`companion` knows no science; `make test` checks it. `CONTRIBUTING.md`, at the root of the
+repository, has the rules of the house and the way to a new page.
+"""
+
+
+def main() -> int:
+    """Write the page of the repository in the working directory."""
+    write_atomic(Path.cwd() / PAGE, page(Path.cwd()))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
