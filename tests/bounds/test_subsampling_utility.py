@@ -11,15 +11,17 @@ from scipy import special, stats
 
 from dprl.bounds import subsampling_limits as lim
 from dprl.bounds import subsampling_utility as u
-from dprl.privacy import analytic_gaussian_sigma, classical_gaussian_sigma, gaussian_delta
-from dprl.privacy.averages import averaged_gaussian_delta, averaged_gaussian_mu
-from dprl.privacy.populations import (
+from dprl.privacy import (
     OutputPerturbation,
     Population,
+    analytic_gaussian_sigma,
     average_subsampling_sensitivity,
     averaging_query,
+    classical_gaussian_sigma,
+    gaussian_delta,
     subsample_and_average_utility,
 )
+from dprl.privacy.averages import averaged_gaussian_delta, averaged_gaussian_mu
 from dprl.privacy.subsampling import inversion_printed
 
 SETTINGS = 20_000

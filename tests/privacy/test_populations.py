@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dprl import privacy
-from dprl.privacy import populations as pop
-from dprl.privacy.populations import OutputPerturbation, Population, averaging_query
+from dprl.privacy import OutputPerturbation, Population, averaging_query, populations
+from dprl.privacy import population_utility as pop
 
 VISITS = Population([[0.0, 0.0], [1.0, 0.2], [1.0, 1.0]], [0.5, 0.2, 0.3])
 
@@ -297,7 +297,7 @@ def test_chunks_do_not_matter(monkeypatch):
     given = (OutputPerturbation(several, noisy_where_rare), VISITS, 6, 3)
     whole = pop.subsample_and_average_terms(*given)
     worst = pop.global_subsampling_sensitivity(several, VISITS, 6, 3)
-    monkeypatch.setattr(pop, "_CHUNK", 25)
+    monkeypatch.setattr(populations, "_CHUNK", 25)
     np.testing.assert_allclose(pop.subsample_and_average_terms(*given), whole, rtol=1e-12)
     assert pop.global_subsampling_sensitivity(several, VISITS, 6, 3) == pytest.approx(worst)
 

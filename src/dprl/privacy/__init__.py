@@ -68,21 +68,19 @@ from dprl.privacy.noisy_gradients import (
     noisy_gradient_sigma_lower,
     threshold_test_delta,
 )
-from dprl.privacy.populations import (
-    DataSets,
+from dprl.privacy.population_utility import (
     OutputPerturbation,
-    Population,
     UtilityTerms,
     average_subsampling_bias,
     average_subsampling_sensitivity,
     average_utility,
-    averaging_query,
     global_sensitivity,
     global_subsampling_sensitivity,
     subsample_and_average_mean,
     subsample_and_average_terms,
     subsample_and_average_utility,
 )
+from dprl.privacy.populations import DataSets, Population, averaging_query
 from dprl.privacy.recalibration import equivalent_epsilon, recalibrated_guarantee
 from dprl.privacy.smooth_sensitivity import (
     GaussianSmoothing,
