@@ -59,6 +59,14 @@ def below_one(name: str, value: Any) -> float:
     return x
 
 
+def unit(name: str, value: Any) -> float:
+    """A number in [0, 1]."""
+    x = real(name, value)
+    if not 0 <= x <= 1:
+        raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+    return x
+
+
 def fraction(name: str, value: Any) -> float:
     """A number in (0, 1]."""
     x = real(name, value)
@@ -215,6 +223,20 @@ def probability_vector(name: str, values: ArrayLike, n_states: int) -> FloatArra
     p = normalised(name, values, p)
     if (p < 0).any() or abs(p.sum() - 1) > 1e-9:
         raise ValueError(f"{name} must be non-negative and sum to one, got sum {p.sum()}")
+    return p
+
+
+def distributions(name: str, values: ArrayLike, ndim: int = 2) -> FloatArray:
+    """Distributions in the last axis, each of which sums to one within 1e-9."""
+    p = finite_array(name, values, ndim=ndim)
+    if (p < 0).any():
+        raise ValueError(f"{name} must not hold negative probabilities, got {p.min()}")
+    p = normalised(name, values, p)
+    worst = np.abs(p.sum(axis=-1) - 1)
+    if worst.size and worst.max() > 1e-9:
+        row = np.unravel_index(int(worst.argmax()), worst.shape)
+        at = ", ".join(str(i) for i in row)
+        raise ValueError(f"row {at} of {name} sums to {p[row].sum()}; rows must sum to one")
     return p
 
 

@@ -56,13 +56,6 @@ class Arm(Protocol):
         ...
 
 
-def _unit(name: str, value: float) -> float:
-    x = check.real(name, value)
-    if not 0 <= x <= 1:
-        raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
-    return x
-
-
 @dataclass(frozen=True)
 class BernoulliArm:
     """Reward 1 with probability ``mean``, else 0.
@@ -76,7 +69,7 @@ class BernoulliArm:
     mean: float
 
     def __post_init__(self) -> None:
-        _unit("mean", self.mean)
+        check.unit("mean", self.mean)
 
     def sample(self, rng: np.random.Generator, size: int) -> FloatArray:
         """Independent rewards, shape (size,)."""
@@ -127,8 +120,8 @@ class TwoPointArm:
     p_high: float
 
     def __post_init__(self) -> None:
-        _unit("p_high", self.p_high)
-        if _unit("low", self.low) > _unit("high", self.high):
+        check.unit("p_high", self.p_high)
+        if check.unit("low", self.low) > check.unit("high", self.high):
             raise ValueError(f"low must not exceed high, got {self.low} > {self.high}")
 
     @property
@@ -332,7 +325,7 @@ def _setting(
             raise TypeError(
                 f"arms[{i}] must have a mean and sample(rng, size), got {type(arm).__name__}"
             )
-        _unit(f"mean of arms[{i}]", arm.mean)
+        check.unit(f"mean of arms[{i}]", arm.mean)
     horizon, n_runs = check.whole("horizon", horizon), check.whole("n_runs", n_runs)
     check.generator(rng)
     steps = np.arange(1, horizon + 1) if times is None else check.unmasked("times", times).copy()

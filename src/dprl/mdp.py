@@ -84,17 +84,11 @@ class MarkovRewardProcess:
         start: ArrayLike,
         terminal: ArrayLike | None = None,
     ) -> None:
-        p = check.finite_array("transition", transition, ndim=2).copy()
+        p = check.finite_array("transition", transition, ndim=2)
         n = p.shape[0]
         if p.shape != (n, n) or n == 0:
             raise ValueError(f"transition must be square and not empty, got shape {p.shape}")
-        if (p < 0).any():
-            raise ValueError("transition must not hold negative probabilities")
-        p = check.normalised("transition", transition, p)
-        worst = np.abs(p.sum(axis=1) - 1)
-        if worst.max() > 1e-9:
-            s = int(worst.argmax())
-            raise ValueError(f"row {s} of transition sums to {p[s].sum()}; rows must sum to one")
+        p = check.distributions("transition", transition).copy()
         r = check.finite_array("reward", reward, ndim=2).copy()
         if r.shape != (n, n):
             raise ValueError(f"reward must have the shape of transition, {(n, n)}, got {r.shape}")
@@ -232,23 +226,14 @@ class MarkovDecisionProcess:
     def __init__(
         self, transition: ArrayLike, reward: ArrayLike, discount: float, start: ArrayLike
     ) -> None:
-        p = check.finite_array("transition", transition, ndim=3).copy()
+        p = check.finite_array("transition", transition, ndim=3)
         n, k, _ = p.shape
         if p.shape != (n, k, n) or p.size == 0:
             raise ValueError(
                 "transition must have shape (states, actions, states), none of them 0, "
                 f"got {p.shape}"
             )
-        if (p < 0).any():
-            raise ValueError("transition must not hold negative probabilities")
-        p = check.normalised("transition", transition, p)
-        worst = np.abs(p.sum(axis=-1) - 1)
-        if worst.max() > 1e-9:
-            state, action = np.unravel_index(int(worst.argmax()), worst.shape)
-            raise ValueError(
-                f"transition of state {state}, action {action} sums to "
-                f"{p[state, action].sum()}; it must sum to one"
-            )
+        p = check.distributions("transition", transition, ndim=3).copy()
         r = check.finite_array("reward", reward)
         if r.shape not in ((n, k), (n, k, n)):
             raise ValueError(f"reward must have shape {(n, k)} or {(n, k, n)}, got {r.shape}")
@@ -300,10 +285,7 @@ class MarkovDecisionProcess:
                 f"policy must be {n} integer actions or probabilities of shape {(n, k)}, "
                 f"got {given.dtype} of shape {given.shape}"
             )
-        pi = check.normalised("policy", given, check.finite_array("policy", given))
-        if (pi < 0).any() or (np.abs(pi.sum(axis=1) - 1) > 1e-9).any():
-            raise ValueError("each row of policy must be non-negative and sum to one")
-        return pi
+        return check.distributions("policy", given)
 
     def under(self, policy: ArrayLike) -> MarkovRewardProcess:
         """The reward process that a fixed policy leaves (thesis, equation 2.3).
@@ -508,9 +490,7 @@ class Chain:
 
     def __post_init__(self) -> None:
         n = check.whole("n_states", self.n_states, minimum=2)
-        p = check.real("stay", self.stay)
-        if not 0 <= p < 1:
-            raise ValueError(f"stay must lie in [0, 1): the chain must move on, got {self.stay!r}")
+        p = check.below_one("stay", self.stay)  # the chain must move on
         if self.start not in ("first", "uniform"):
             raise ValueError(f"start must be 'first' or 'uniform', got {self.start!r}")
         if self.convention not in CHAIN_CONVENTIONS:

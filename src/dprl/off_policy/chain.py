@@ -86,9 +86,7 @@ class TwoPolicyChain:
 
     def __post_init__(self) -> None:
         check.open_unit("behaviour_stay", self.behaviour_stay)
-        p = check.real("target_stay", self.target_stay)
-        if not 0 <= p < 1:
-            raise ValueError(f"target_stay must lie in [0, 1), got {self.target_stay!r}")
+        p = check.below_one("target_stay", self.target_stay)
         for name, stay in (("behaviour", self.behaviour_stay), ("target", p)):
             chain = Chain(self.n_states, stay, self.discount, self.start, self.convention)
             object.__setattr__(self, name, chain)

@@ -70,9 +70,7 @@ def epsilon_greedy(q: ArrayLike, epsilon: float) -> FloatArray:
     [[0.9, 0.1], [0.5, 0.5]]
     """
     values = _actions(q)
-    e = check.real("epsilon", epsilon)
-    if not 0 <= e <= 1:
-        raise ValueError(f"epsilon must lie in [0, 1], got {epsilon!r}")
+    e = check.unit("epsilon", epsilon)
     best = values == values.max(axis=-1, keepdims=True)
     out: FloatArray = e / values.shape[-1] + (1 - e) * best / best.sum(axis=-1, keepdims=True)
     return out
@@ -127,7 +125,9 @@ def importance_ratios(target: ArrayLike, behaviour: ArrayLike, actions: ArrayLik
     >>> importance_ratios([[0.8, 0.2], [0.8, 0.2]], [[0.5, 0.5], [0.5, 0.5]], [0, 1]).tolist()
     [1.6, 0.4]
     """
-    pi, pi_b = _rows("target", target), _rows("behaviour", behaviour)
+    pi, pi_b = (
+        check.distributions(name, p) for name, p in (("target", target), ("behaviour", behaviour))
+    )
     if pi.shape != pi_b.shape:
         raise ValueError(
             f"target and behaviour must have one shape (T, k), got {pi.shape} and {pi_b.shape}"
@@ -160,16 +160,3 @@ def _actions(q: ArrayLike) -> FloatArray:
     if values.ndim == 0 or values.shape[-1] == 0:
         raise ValueError(f"q must have one entry per action in the last axis, got {values.shape}")
     return values
-
-
-def _rows(name: str, probabilities: ArrayLike) -> FloatArray:
-    """Distributions in the rows of a matrix."""
-    p = check.finite_array(name, probabilities, ndim=2)
-    if (p < 0).any():
-        raise ValueError(f"{name} must not hold negative probabilities, got {p.min()}")
-    p = check.normalised(name, probabilities, p)
-    worst = np.abs(p.sum(axis=1) - 1)
-    if worst.size and worst.max() > 1e-9:
-        row = int(worst.argmax())
-        raise ValueError(f"row {row} of {name} sums to {p[row].sum()}; rows must sum to one")
-    return p

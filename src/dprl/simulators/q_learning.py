@@ -91,8 +91,7 @@ class QLearningSettings:
 
     def __post_init__(self) -> None:
         for name in ("discount", "exploration"):
-            if not 0 <= check.real(name, getattr(self, name)) <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+            check.unit(name, getattr(self, name))
         check.positive("step_size", self.step_size)
         check.whole("updates", self.updates)
         check.whole("side_by_side", self.side_by_side)

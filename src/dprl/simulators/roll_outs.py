@@ -268,7 +268,4 @@ def _distributions(values: ArrayLike, episodes: int, n_actions: int) -> FloatArr
         raise ValueError(
             f"the behaviour policy must return shape {(episodes, n_actions)}, got {p.shape}"
         )
-    p = check.normalised("what the behaviour policy returns", values, p)
-    if (p < 0).any() or (np.abs(p.sum(axis=1) - 1) > 1e-9).any():
-        raise ValueError("the behaviour policy must return probabilities that sum to one")
-    return p
+    return check.distributions("what the behaviour policy returns", values)
