@@ -95,6 +95,11 @@ def fresh(seed: int) -> bcq.BCQState:
     )
 
 
+def draw_noise(key: jax.Array, *leading: int) -> bcq.BCQNoise:
+    numbers = jax.random.normal(key, (*leading, *bcq.noise_shape(D_A, SMALL)))
+    return jax.device_get(bcq.as_noise(numbers))
+
+
 def model_of(population: BCQPopulation | Trained, index: int) -> bcq.BCQParameters:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], population.parameters)
 
@@ -171,7 +176,7 @@ def case():
         target_critics=jax.tree.map(lambda leaf: 5 * leaf, other.critics),
     )
     batch = as_batch(random_transitions(SMALL.batch_size, 5))
-    noise = jax.device_get(bcq.draw_noise(jax.random.key(6), D_A, SMALL))
+    noise = draw_noise(jax.random.key(6))
     return state._replace(parameters=parameters), batch, noise
 
 
@@ -374,7 +379,7 @@ def test_updates_equal_single_updates_in_a_loop():
     raw = bcq_population._raw_keys([SEEDS[model]], 1, 0)[0]
     rows, bulk = (jax.random.wrap_key_data(one, impl="rbg") for one in raw)
     bits = np.asarray(jax.random.bits(rows, (CHUNK, SMALL.batch_size), jnp.uint32))
-    noise = jax.device_get(bcq.draw_noise(bulk, D_A, SMALL, leading=(CHUNK,)))
+    noise = draw_noise(bulk, CHUNK)
     losses = []
     for i, chosen in enumerate(bits % len(DATASETS[model])):
         drawn = Batch(*(np.float32(x[chosen]) for x in batch))

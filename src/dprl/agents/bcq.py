@@ -171,7 +171,7 @@ class BCQState(NamedTuple):
     perturbation_adam: Any
 
 
-class Noise(NamedTuple):
+class BCQNoise(NamedTuple):
     """The standard normal draws of one update; b = batch size, L = latent size.
 
     encoding (b, L) for the VAE's step, proposals (b, candidates, L) for the target,
@@ -183,21 +183,22 @@ class Noise(NamedTuple):
     proposal: jax.Array
 
 
-def draw_noise(
-    key: jax.Array, action_size: int, settings: BCQSettings, leading: tuple[int, ...] = ()
-) -> Noise:
-    """Independent standard normal numbers for one update, or for a block of updates.
+def noise_shape(action_size: int, settings: BCQSettings) -> tuple[int, int, int]:
+    """Shape of the numbers that :func:`as_noise` takes: (b, candidates + 2, L)."""
+    latent = settings.latent_factor * action_size
+    return settings.batch_size, settings.candidates + 2, latent
+
+
+def as_noise(numbers: jax.Array) -> BCQNoise:
+    """Independent standard normal numbers as the noise of one update.
 
     Examples
     --------
-    >>> draw = partial(draw_noise, action_size=3, settings=BCQSettings.laptop(), leading=(5,))
-    >>> [x.shape for x in jax.eval_shape(draw, jax.random.key(0))]
-    [(5, 100, 6), (5, 100, 10, 6), (5, 100, 6)]
+    >>> numbers = jnp.zeros(noise_shape(3, BCQSettings.laptop()))
+    >>> [x.shape for x in as_noise(numbers)]
+    [(100, 6), (100, 10, 6), (100, 6)]
     """
-    latent = settings.latent_factor * action_size
-    shape = (*leading, settings.batch_size, settings.candidates + 2, latent)
-    numbers = jax.random.normal(key, shape)
-    return Noise(numbers[..., 0, :], numbers[..., 2:, :], numbers[..., 1, :])
+    return BCQNoise(numbers[..., 0, :], numbers[..., 2:, :], numbers[..., 1, :])
 
 
 def initialise(
@@ -360,7 +361,7 @@ def _adam(settings: BCQSettings) -> optax.GradientTransformation:
 
 
 def update(
-    state: BCQState, batch: Batch, noise: Noise, settings: BCQSettings
+    state: BCQState, batch: Batch, noise: BCQNoise, settings: BCQSettings
 ) -> tuple[BCQState, jax.Array]:
     """One update of one agent: a pure function (Fujimoto et al. 2019, Algorithm 1).
 
@@ -372,8 +373,8 @@ def update(
     state : BCQState
     batch : Batch
         Arrays (b, ...).
-    noise : Noise
-        Of :func:`draw_noise`.
+    noise : BCQNoise
+        See :func:`as_noise`.
     settings : BCQSettings
 
     Returns

@@ -30,12 +30,12 @@ from dprl.agents.bcq import (
     BCQParameters,
     BCQSettings,
     BCQState,
-    Noise,
     act,
+    as_noise,
     best_candidate,
     draw_candidates,
-    draw_noise,
     initialise,
+    noise_shape,
     update,
 )
 from dprl.agents.episodes import Float32Array, Transitions
@@ -188,27 +188,27 @@ def _run_chunk(
 ) -> tuple[BCQState, jax.Array]:
     """`length` updates of every model, with the random numbers of raw keys (models, 2, 4)."""
 
-    def draw(raw_and_size: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Noise]:
+    def draw(raw_and_size: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         raw, size = raw_and_size
         rows, bulk = (jax.random.wrap_key_data(raw[i], impl="rbg") for i in (0, 1))
         # a remainder favours no row by more than a factor 1 + size / 2^32
         chosen = jax.random.bits(rows, (length, settings.batch_size), jnp.uint32) % size
-        return chosen, draw_noise(bulk, action_size, settings, (length,))
+        return chosen, jax.random.normal(bulk, (length, *noise_shape(action_size, settings)))
 
-    chosen, noise = jax.lax.map(draw, (keys, sizes))  # not vmap, as in start
+    chosen, numbers = jax.lax.map(draw, (keys, sizes))  # not vmap, as in start
 
     def one_model(
-        state: BCQState, data: Batch, chosen: jax.Array, noise: Noise
+        state: BCQState, data: Batch, chosen: jax.Array, numbers: jax.Array
     ) -> tuple[BCQState, jax.Array]:
-        def body(state: BCQState, now: tuple[jax.Array, Noise]) -> tuple[BCQState, jax.Array]:
+        def body(state: BCQState, now: tuple[jax.Array, jax.Array]) -> tuple[BCQState, jax.Array]:
             rows, drawn = now
             batch = jax.tree.map(lambda x: x[rows], data)
-            return update(state, batch, drawn, settings)
+            return update(state, batch, as_noise(drawn), settings)
 
-        state, losses = jax.lax.scan(body, state, (chosen, noise))
+        state, losses = jax.lax.scan(body, state, (chosen, numbers))
         return state, losses.mean(axis=0)
 
-    of_all = (state, data, chosen, noise)
+    of_all = (state, data, chosen, numbers)
     trained: tuple[BCQState, jax.Array]
     if _one_by_one(settings):
         trained = jax.lax.map(lambda of_one: one_model(*of_one), of_all)

@@ -91,12 +91,7 @@ class ConfusionCounts:
     def from_rates(cls, tpr: ArrayLike, fpr: ArrayLike, base_rate: ArrayLike) -> ConfusionCounts:
         """The table of a population, as shares that sum to one.
 
-        Parameters
-        ----------
-        tpr, fpr : array_like
-            True and false positive rate of the attack, in [0, 1].
-        base_rate : array_like
-            Share of positives in the population, in [0, 1].
+        All in [0, 1]; ``base_rate`` is the share of positives in the population.
 
         Examples
         --------
@@ -249,10 +244,7 @@ class RocCurve:
 
     @property
     def area(self) -> float:
-        """AUC, in [0, 1]: 1/2 for scores that know nothing.
-
-        Below straight lines from point to point: P(S+ > S-) + P(S+ = S-)/2.
-        """
+        """AUC, in [0, 1]: 1/2 for scores that know nothing; see the module."""
         tp, fp = self.counts.tp, self.counts.fp
         twice = (np.diff(fp) * (tp[1:] + tp[:-1])).sum()
         return float(twice / (2 * tp[-1] * fp[-1]))
@@ -291,7 +283,7 @@ def roc_curve(labels: ArrayLike, scores: ArrayLike) -> RocCurve:
     Raises
     ------
     ValueError
-        If there are no positives or no negatives: one of the two rates is then 0/0.
+        If there are no positives or no negatives.
 
     Examples
     --------
@@ -354,11 +346,6 @@ def operating_point(
         Any number, also infinite; from :func:`threshold_on` on shadow data, say.
     confidence : float
         Of each of the two intervals, in (0, 1).
-
-    Raises
-    ------
-    ValueError
-        If a value is outside what is said above.
 
     Examples
     --------
@@ -462,7 +449,7 @@ def threshold_on(
         if there is none.
     candidates : array_like, shape (k,), optional
         Without ``fpr``: of these the one with the highest accuracy, the middle one among
-        equals. If left out: halfway between neighbouring scores, "always" and "never".
+        equals. By default halfway between neighbouring scores, "always" and "never".
 
     Examples
     --------
@@ -502,7 +489,7 @@ def summary(labels: ArrayLike, scores: ArrayLike, threshold: float = 0.5) -> dic
 
     Returns
     -------
-    dict of str to float
+    dict
         ``accuracy``, ``precision``, ``recall``, ``f1``, ``mcc`` at the threshold (NaN where
         0/0, see :class:`ConfusionCounts`); ``auc``; ``tpr_at_fpr_1pct`` and
         ``tpr_at_fpr_01pct``, the TPR at an FPR of at most 1 % and 0.1 % on these very data.
@@ -515,13 +502,10 @@ def summary(labels: ArrayLike, scores: ArrayLike, threshold: float = 0.5) -> dic
     """
     y, s = _both_kinds(labels, scores)
     table, curve = confusion_at(y, s, threshold), roc_curve(y, s)
-    out = {
-        name: float(getattr(table, name))
-        for name in ("accuracy", "precision", "recall", "f1", "mcc")
-    }
+    names = ("accuracy", "precision", "recall", "f1", "mcc")
     low, lower = curve.tpr_at([0.01, 0.001])
     return {
-        **out,
+        **{name: float(getattr(table, name)) for name in names},
         "auc": curve.area,
         "tpr_at_fpr_1pct": float(low),
         "tpr_at_fpr_01pct": float(lower),
@@ -568,8 +552,7 @@ def clustered_interval(
     it is the jackknife of a U-statistic (Efron and Stein 1981): on average not too small if
     all draws of distinct oracles are there.
 
-    The interval speaks of the mean over draws of *new* oracles of the same kind. It is
-    approximate: exact for normal oracle means.
+    The interval speaks of the mean over draws of *new* oracles of the same kind, approximately.
 
     Parameters
     ----------
@@ -583,8 +566,7 @@ def clustered_interval(
     Raises
     ------
     ValueError
-        If there are fewer than two oracles, or every draw uses the same one: nothing is
-        then known about others.
+        If there are fewer than two oracles, or every draw uses the same one.
 
     Examples
     --------

@@ -31,6 +31,7 @@ printed there are this book's controls.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Protocol
@@ -79,7 +80,7 @@ def pad_actions(actions: ArrayLike, lengths: ArrayLike, length: int) -> Actions:
     actions : array_like, shape (n, T, d_A)
         Finite. What stands at or beyond a trajectory's length is ignored.
     lengths : array_like of int, shape (n,)
-        Number of actions of each trajectory, 1 .. T. With none there is no last action.
+        Number of actions of each trajectory, 1 .. T.
     length : int
         The clipping length L, 1 .. T: beyond T every entry would be padding.
 
@@ -112,21 +113,10 @@ def pad_actions(actions: ArrayLike, lengths: ArrayLike, length: int) -> Actions:
 
 
 def padding_share(lengths: ArrayLike, length: int) -> FloatArray:
-    """Share of each padded trajectory that repeats its last action, in [0, 1).
+    """Share of each padded trajectory that repeats its last action, in [0, 1), shape (n,).
 
-    Parameters
-    ----------
-    lengths : array_like of int, shape (n,)
-        Number of actions of each trajectory, >= 1.
-    length : int
-        The clipping length, >= 1.
+    Takes the numbers of actions of n trajectories and the clipping length, all >= 1.
 
-    Returns
-    -------
-    ndarray, shape (n,)
-
-    Examples
-    --------
     >>> padding_share([10, 50, 200], 50).tolist()
     [0.8, 0.0, 0.0]
     """
@@ -196,10 +186,8 @@ class Trajectory(NamedTuple):
 
     Attributes
     ----------
-    oracle : int
-        >= 0.
-    half : int
-        0 or 1: the half that the oracle collected, or on which the model was trained.
+    oracle, half : int
+        >= 0, and 0 or 1: which half the oracle collected, or trained the model.
     output : bool
         False: collected by the oracle. True: the roll-out of the model.
     state : int
@@ -266,13 +254,9 @@ class LabelledPairs:
             if columns[name].shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, got {columns[name].shape}")
         pool = np.unique(_integers("pool", self.pool, 0).reshape(-1, 3), axis=0)
-        for name, halves in (
-            ("inputs", columns["inputs"][:, 1]),
-            ("outputs", columns["outputs"][:, 1]),
-            ("pool", pool[:, 1]),
-        ):
-            if halves.size and halves.max() > 1:
-                raise ValueError(f"each half in {name} must be 0 or 1, got {halves.max()}")
+        for name, rows in (*columns.items(), ("pool", pool)):
+            if rows.ndim == 2 and rows.size and rows[:, 1].max() > 1:
+                raise ValueError(f"each half in {name} must be 0 or 1, got {rows[:, 1].max()}")
         for name, column in {"pairs": pairs.view(), "pool": pool, **columns}.items():
             object.__setattr__(self, name, check.frozen(column))
 
@@ -313,10 +297,7 @@ class LabelledPairs:
     def select(self, indices: ArrayLike) -> LabelledPairs:
         """Some of the pairs, in the given order.
 
-        Parameters
-        ----------
-        indices : array_like of int, shape (k,), or of bool, shape (n,)
-            k >= 1; each in 0 .. n - 1.
+        Indices are k >= 1 numbers 0 .. n - 1, or n booleans.
         """
         raw = np.asarray(indices)
         if raw.dtype == bool and raw.shape == self.labels.shape:
@@ -401,8 +382,7 @@ class DataFormatter:
         Raises
         ------
         ValueError, TypeError
-            If an oracle, a half, the labels or the states do not exist, if the sets differ in
-            number or dimension, or as :func:`format_pairs`.
+            If something asked for does not exist, the sets differ, or as :func:`format_pairs`.
         """
         if labels not in LABELS:
             raise ValueError(f"unknown labels {labels!r}, expected one of {', '.join(LABELS)}")
@@ -447,11 +427,8 @@ class DataFormatter:
 
     def _plain(self, oracle: int, half: int, output: bool) -> _Plain:
         key = (oracle, half, output)
-        if key not in self._made:
-            self._made[key] = self._make(*key)
-        return self._made[key]
-
-    def _make(self, oracle: int, half: int, output: bool) -> _Plain:
+        if key in self._made:
+            return self._made[key]
         name, sets = ("outputs" if output else "inputs"), self._sets[output]
         if check.whole("oracle", oracle, 0) >= len(sets):
             raise ValueError(f"there is no oracle {oracle}: {name} holds {len(sets)}")
@@ -474,11 +451,11 @@ class DataFormatter:
         if self._rng is not None and not output:
             actions = decorrelate(actions, lengths, self._rng)
             lengths = np.full_like(lengths, actions.shape[1])
-        return _Plain(actions, lengths, starts, states)
+        self._made[key] = _Plain(actions, lengths, starts, states)
+        return self._made[key]
 
 
-@dataclass(frozen=True, eq=False)
-class _Plain:
+class _Plain(NamedTuple):
     actions: Actions
     lengths: IntArray
     initial_states: FloatArray
@@ -519,19 +496,15 @@ def require_disjoint(*parts: LabelledPairs) -> None:
     Raises
     ------
     ValueError
-        Names the first shared trajectory, and how many there are.
+        With the first shared trajectory, and how many there are.
     """
     for part in parts:
         check.instance("parts", part, LabelledPairs)
     held = [part.trajectories for part in parts]
-    for j in range(len(parts)):
-        for i in range(j):
-            shared = held[i] & held[j]
-            if shared:
-                plural = "trajectory" if len(shared) == 1 else "trajectories"
-                raise ValueError(
-                    f"sets {i} and {j} share {len(shared)} {plural}, first {min(shared)}"
-                )
+    for i, j in itertools.combinations(range(len(parts)), 2):
+        if shared := held[i] & held[j]:
+            plural = "trajectory" if len(shared) == 1 else "trajectories"
+            raise ValueError(f"sets {i} and {j} share {len(shared)} {plural}, first {min(shared)}")
 
 
 def split_states(count: int, share: float, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -547,8 +520,7 @@ def split_states(count: int, share: float, rng: np.random.Generator) -> tuple[In
 
     Returns
     -------
-    training, validation : ndarray of int
-        Sorted; together each index once.
+    training, validation : ndarray of int, sorted
 
     Examples
     --------
@@ -573,15 +545,10 @@ def split(
     Parameters
     ----------
     pairs : LabelledPairs
-        Not decorrelated: each of those inputs holds actions of the whole pool. Split the
-        states first (:func:`split_states`) and decorrelate each part.
+        Not decorrelated: then split the states (:func:`split_states`) and decorrelate each part.
     share : float
         Of the initial states that go to the second part, in (0, 1).
     rng : numpy.random.Generator
-
-    Returns
-    -------
-    training, validation : LabelledPairs
 
     Raises
     ------
@@ -620,15 +587,9 @@ def decorrelate(actions: ArrayLike, lengths: ArrayLike, rng: np.random.Generator
 
     Parameters
     ----------
-    actions : array_like, shape (n, T, d_A)
-        Finite. What stands at or beyond a trajectory's length is not pooled.
-    lengths : array_like of int, shape (n,)
-        1 .. T.
+    actions, lengths : array_like, shapes (n, T, d_A) and (n,)
+        As in :func:`pad_actions`; what stands beyond a trajectory's length is not pooled.
     rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray, shape (n, T, d_A)
 
     Examples
     --------
