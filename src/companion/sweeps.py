@@ -48,6 +48,7 @@ import pandas as pd
 from numpy.random import SeedSequence
 from numpy.typing import ArrayLike
 
+from . import checkpoints
 from .checkpoints import CheckpointError as CheckpointError
 from .checkpoints import Deadline as Deadline
 from .checkpoints import OutOfTime as OutOfTime
@@ -57,6 +58,8 @@ from .dependencies import code_of as code_of
 from .dependencies import full_name, own_sources, versions_of
 from .files import find_root, replacing, sha256, write_atomic
 from .files import locked as locked
+
+load_checkpoint, save_checkpoint = checkpoints.load, checkpoints.save
 
 T = TypeVar("T")
 Task = dict[str, Any]

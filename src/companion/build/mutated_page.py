@@ -40,7 +40,7 @@ from companion.build.mutants import (
     mutate,
     public_functions,
 )
-from companion.files import digest, source_path, write_atomic
+from companion.files import source_path, write_atomic
 from companion.page_code import code_of_page
 
 
@@ -593,18 +593,7 @@ def work(root: Path, order: Path) -> None:
     outcome = {
         "error": error,
         "seconds": round(session.seconds, 1),
-        "modules": _modules_used(root),
         "unmoved": sorted(session.unmoved),
         "results": [dataclasses.asdict(result) for result in session.results],
     }
     write_atomic(order.with_suffix(".out"), json.dumps(outcome))
-
-
-def _modules_used(root: Path) -> dict[str, str | None]:
-    """Digests of the modules that are loaded and may be changed."""
-    used = {}
-    for name, module in sorted(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if name.startswith(tuple(f"{p}." for p in PACKAGES)) and path:
-            used[os.path.relpath(path, root)] = digest(Path(path))
-    return used

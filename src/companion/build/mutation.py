@@ -21,10 +21,10 @@ if the page raises, as by an ``assert``.
 Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tables too; of a
 Boolean there is only the opposite. An integer stays one.
 
-What a page showed is kept in ``_build/mutation`` until the page, or a module that it used,
-changes: a run that is stopped goes on where it was. A page that uses ``jax`` cannot fork; each
-of its mutants is a process of its own. Survivors have a reason in ``book/mutation.yml``, and a
-reason without a survivor is an error.
+What a page showed is kept in ``_build/mutation`` until the page, or a definition that it
+reaches, changes: a run that is stopped goes on where it was. A page that uses ``jax`` cannot
+fork; each of its mutants is a process of its own. Survivors have a reason in
+``book/mutation.yml``, and a reason without a survivor is an error.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ from companion.build.mutants import (
     public_functions,
 )
 from companion.build.mutated_page import say, work
+from companion.dependencies import sources_of
 from companion.files import digest, source_path, write_atomic
 from companion.page_code import code_of_page
 
@@ -64,7 +65,7 @@ STAGES = ("bounds", "package", "page")
 #: Share of the functions, and of the claims, that must be noticed.
 GOAL = 0.95
 #: To be raised when what a mutant is changes, so that no page's old results are kept.
-_VERSION = 1
+_VERSION = 2
 _MISSED_PAGE = "no page calls it"
 _SURVIVES = "survives: "
 
@@ -140,7 +141,7 @@ def examine(
     -------
     dict
         ``results`` (a :class:`Result` each, as a dict), ``unmoved`` claims, ``seconds`` of the
-        clean page, ``modules`` that it used with their digests, and the ``stages`` done.
+        clean page, and the ``stages`` done.
 
     Raises
     ------
@@ -153,7 +154,6 @@ def examine(
         "results": [],
         "unmoved": sorted(unmoved),
         "seconds": 0.0,
-        "modules": {},
         "stages": [],
     }
     found |= before or {}
@@ -176,18 +176,17 @@ def examine(
         found["results"] = [*found["results"], *outcome["results"]]
         found["unmoved"] = outcome["unmoved"]
         found["seconds"] = max(found["seconds"], outcome["seconds"])
-        found["modules"] = found["modules"] | outcome["modules"]
     return found
 
 
 def _key(root: Path, page: str) -> str:
-    return freshness.key_of(
-        [
-            digest(source_path(root, page)),
-            freshness.claims_of(root, page),
-            _VERSION,
-        ]
-    )
+    """Changes with the page, its claims, and the definitions of the science that it reaches."""
+    sources = sources_of(root)
+    reached = sources.reached(sources.page(root, page)).modules
+    sources.keep()
+    science = {m: d for m, d in reached.items() if m.partition(".")[0] in PACKAGES}
+    parts = [digest(source_path(root, page)), freshness.claims_of(root, page), science, _VERSION]
+    return freshness.key_of(parts)
 
 
 def _kept(root: Path, page: str) -> Path:
@@ -195,16 +194,12 @@ def _kept(root: Path, page: str) -> Path:
 
 
 def load_kept(root: Path, page: str) -> dict[str, Any] | None:
-    """What is kept of a page; None if there is nothing, or the page or its modules changed."""
+    """What is kept of a page; None if there is nothing, or the page or what it uses changed."""
     path = _kept(root, page)
     if not path.is_file():
         return None
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if kept["key"] != _key(root, page):
-        return None
-    if any(digest(root / file) != known for file, known in kept["modules"].items()):
-        return None
-    return kept
+    return kept if kept["key"] == _key(root, page) else None
 
 
 def callers(root: Path, pages: Sequence[str], functions: Sequence[str]) -> dict[str, set[str]]:

@@ -50,6 +50,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from companion import records
@@ -262,12 +263,14 @@ def compare_file(recorded: Path, fresh: Path, tolerance: Tolerance, *, part: boo
     """
     if not fresh.exists():
         return "the page does not make it any more"
-    old = records.read(recorded)
+    old, new = records.read(recorded), records.read(fresh)
+    keys = old.provenance.get("keys")
+    first, second = (f if keys else _numbered(f) for f in (old.frame, new.frame))
     try:
         found = records.compare(
-            old.frame,
-            records.read(fresh).frame,
-            keys=old.provenance.get("keys"),
+            first,
+            second,
+            keys=keys,
             rtol=tolerance.relative,
             atol=tolerance.absolute,
         )
@@ -278,6 +281,14 @@ def compare_file(recorded: Path, fresh: Path, tolerance: Tolerance, *, part: boo
     if found.empty:
         return ""
     return f"{len(found)} differences\n{found.head(_SHOWN).to_string(index=False)}"
+
+
+def _numbered(frame: pd.DataFrame) -> pd.DataFrame:
+    """With a number for each row of a group, where no columns identify it: points of a curve."""
+    groups = [c for c in frame.columns if not pd.api.types.is_float_dtype(frame[c].dtype)]
+    if not groups or not frame.duplicated(groups).any():
+        return frame
+    return frame.assign(row=frame.groupby(groups).cumcount())
 
 
 def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dict[str, list[str]]:

@@ -31,12 +31,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from companion.checkpoints import load as load_checkpoint
-from companion.checkpoints import save as save_checkpoint
 from companion.sweeps import (
     Deadline,
     code_of,
     fingerprint,
+    load_checkpoint,
+    save_checkpoint,
 )
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray

@@ -18,9 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from companion.checkpoints import load as load_checkpoint
-from companion.checkpoints import save as save_checkpoint
-from companion.sweeps import Deadline, locked
+from companion.sweeps import Deadline, load_checkpoint, locked, save_checkpoint
 from dprl.agents.episodes import Episodes
 
 T = TypeVar("T")

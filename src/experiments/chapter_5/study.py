@@ -31,13 +31,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from companion.checkpoints import load as load_checkpoint
-from companion.checkpoints import save as save_checkpoint
 from companion.sweeps import (
     Deadline,
     code_of,
     fingerprint,
+    load_checkpoint,
     read_metadata,
+    save_checkpoint,
 )
 from dprl import _validation as check
 from dprl._validation import FloatArray

@@ -261,9 +261,6 @@ def test_a_page_is_kept_until_it_changes(repository, outcome):
     kept = outcome | {"key": mutation._key(repository, PAGE)}
     path.write_text(json.dumps(kept))
     assert mutation.load_kept(repository, PAGE) == kept
-    path.write_text(json.dumps(kept | {"modules": {str(repository / "tiny/other.py"): "old"}}))
-    assert mutation.load_kept(repository, PAGE) is None
-    path.write_text(json.dumps(kept))
     source = Path(repository / f"notebooks/{PAGE}.md")
     source.write_text(source.read_text() + "\nMore.\n")
     assert mutation.load_kept(repository, PAGE) is None

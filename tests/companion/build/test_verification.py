@@ -78,6 +78,17 @@ def test_what_differs_is_named(root, monkeypatch, change, problem):
     assert problems(root)[0].startswith(problem)
 
 
+def test_points_of_a_curve_are_compared_by_their_order(tmp_path, monkeypatch):
+    curve = pd.DataFrame({"of": ["a", "a", "b"], "rate": [0.0, 1.0, 0.5]})
+    for place, rates in (("old", curve.rate), ("same", curve.rate), ("new", [0.0, 0.9, 0.5])):
+        monkeypatch.setenv("DPRL_STAGE", str(tmp_path / place))
+        monkeypatch.setenv("DPRL_PAGE", PAGE)
+        records.save("roc", curve.assign(rate=rates), seed=1, parameters={})
+    old, same, new = (tmp_path / p / "results/roc.csv" for p in ("old", "same", "new"))
+    assert verification.compare_file(old, same, Tolerance()) == ""
+    assert "1 differences" in verification.compare_file(old, new, Tolerance())
+
+
 def test_missing_and_unrecorded_tables_differ(root, monkeypatch):
     monkeypatch.setattr(verification, "execute_page", lambda run: None)
     assert problems(root) == ["the page does not make it any more"]
