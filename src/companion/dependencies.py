@@ -42,7 +42,7 @@ class Module:
     Parameters
     ----------
     units : sequence of Unit
-        See :func:`units_of`.
+        See :func:`companion.units.units_of`.
     """
 
     def __init__(self, units: Sequence[Unit]) -> None:
@@ -144,7 +144,7 @@ class Sources:
         Parameters
         ----------
         program : sequence of Unit
-            What uses the modules, see :func:`program_of`.
+            What uses the modules, see :func:`companion.units.program_of`.
         names : iterable of str
             Full names of definitions, or of whole modules.
         loaded : iterable of str

@@ -21,8 +21,9 @@ package, the tasks or the seed have changed.
 Progress goes to the terminal that ``DPRL_TTY`` names, and nowhere else: not into the page.
 
 Long work that is no sweep of independent trials finds here what it needs to be resumed:
-:func:`save_checkpoint` and :func:`load_checkpoint` (:mod:`companion.checkpoints`),
-:func:`locked`, :func:`fingerprint`, :func:`code_of` and :class:`Deadline`.
+``save_checkpoint``, ``load_checkpoint``, ``fingerprint`` and ``Deadline`` of
+:mod:`companion.checkpoints`, :func:`companion.files.locked`, and
+:func:`companion.dependencies.code_of`, the digest of what a function computes and with what.
 """
 
 from __future__ import annotations

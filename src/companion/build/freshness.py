@@ -152,7 +152,7 @@ def inputs_found(
     page : str
         Page name.
     log : mapping
-        ``read`` and ``loaded`` of :func:`companion.build.reads.read_log`.
+        ``read`` and ``loaded`` of ``companion.build.reads.read_log``.
     sources : Sources
         The repository's modules as they were before the page ran: a module that was edited
         meanwhile then counts as changed.

@@ -226,7 +226,7 @@ def function_in(value: object) -> types.FunctionType | None:
 
 
 def kind_of(name: str, docstring: str | None, kinds: Mapping[str, str]) -> str:
-    """What a function gives: one of :data:`KINDS`.
+    """What a function gives: one of ``KINDS``.
 
     Parameters
     ----------

@@ -124,6 +124,10 @@ def _names_in(statement: ast.stmt) -> tuple[set[str], set[str], set[object]]:
 _CHANGING = {"append", "extend", "add", "update", "setdefault", "insert", "sort"}
 
 
+#: Seconds after which a mutant that may wait for threads is given up, and made in another way.
+PATIENCE = 60.0
+
+
 class _Enough(BaseException):
     """A mutant has shown what it can."""
 
@@ -185,7 +189,7 @@ class Session:
         self._brief = False  # one notice is all that the mutant is for
         self._turn = 0
         self._seen: set[str] = set()
-        self._alive: dict[int, tuple[int, Result]] = {}
+        self._alive: dict[int, tuple[int, Result, float]] = {}
         self._queue: list[tuple[str, str]] = []
         self._stages: list[Path] = []
         self._shell: Any = None
@@ -244,7 +248,7 @@ class Session:
             return True
         if name not in self.wanted or "jax" in sys.modules:
             return False
-        while any(result.function == name for _, result in self._alive.values()):
+        while any(result.function == name for _, result, _ in self._alive.values()):
             self._reap()
         for mutation, smaller in SHARPER.items():
             noticed = any(
@@ -253,7 +257,7 @@ class Session:
             for step in smaller if noticed else ():
                 if self._try(name, step):
                     return True
-                while any(result.function == name for _, result in self._alive.values()):
+                while any(result.function == name for _, result, _ in self._alive.values()):
                     self._reap()
                 if self.results[-1].notice:
                     break
@@ -273,9 +277,6 @@ class Session:
 
     def _try(self, name: str, mutation: str) -> bool:
         """Make a mutant; true in the mutant itself."""
-        if "jax" in sys.modules:  # its threads do not survive a fork
-            self._queue.append((name, mutation))
-            return False
         while len(self._alive) >= self.jobs:
             self._reap()
         if self.stage != "bounds" and self._last_cell(name) < self._cell:
@@ -289,7 +290,7 @@ class Session:
             self._start_mutant(name, mutation)
             return True
         os.close(write)
-        self._alive[pid] = (read, Result(name, mutation))
+        self._alive[pid] = (read, Result(name, mutation), time.monotonic())
         return False
 
     def _start_mutant(self, name: str, mutation: str) -> None:
@@ -304,9 +305,17 @@ class Session:
         self._finish("timeout")
 
     def _reap(self) -> None:
-        ready, _, _ = select.select([pipe for pipe, _ in self._alive.values()], [], [], 1.0)
-        for pid, (pipe, result) in list(self._alive.items()):
+        ready, _, _ = select.select([pipe for pipe, _, _ in self._alive.values()], [], [], 1.0)
+        for pid, (pipe, result, begun) in list(self._alive.items()):
             if pipe not in ready:
+                if "jax" in sys.modules and time.monotonic() - begun > PATIENCE:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                    os.close(pipe)
+                    for place in (self.root / "_build" / "mutation" / "runs").glob(f"{pid}-*"):
+                        shutil.rmtree(place, ignore_errors=True)
+                    del self._alive[pid]
+                    self._queue.append((result.function, result.mutation))
                 continue
             with os.fdopen(pipe) as stream:
                 text = stream.read()

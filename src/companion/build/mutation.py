@@ -22,9 +22,10 @@ Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tabl
 Boolean there is only the opposite. An integer stays one.
 
 What a page showed is kept in ``_build/mutation`` until the page, or a definition that it
-reaches, changes: a run that is stopped goes on where it was. A page that uses ``jax`` cannot
-fork; each of its mutants is a process of its own. Survivors have a reason in
-``book/mutation.yml``, and a reason without a survivor is an error.
+reaches, changes: a run that is stopped goes on where it was. Threads do not survive a fork: a
+mutant of a page that uses ``jax`` may wait for them for ever. One that has shown nothing after
+a minute is ended, and made again by executing the whole page with the change in it. Survivors
+have a reason in ``book/mutation.yml``, and a reason without a survivor is an error.
 """
 
 from __future__ import annotations
@@ -140,12 +141,12 @@ def examine(
     Returns
     -------
     dict
-        ``results`` (a :class:`Result` each, as a dict), ``unmoved`` claims, ``seconds`` of the
+        ``results`` (a ``Result`` each, as a dict), ``unmoved`` claims, ``seconds`` of the
         clean page, and the ``stages`` done.
 
     Raises
     ------
-    MutationError
+    companion.build.mutants.MutationError
         If the page fails although nothing is changed.
     """
     ledger = claims.load(root / "book" / "claims.yml").values()
@@ -258,7 +259,7 @@ def load_notes(path: Path) -> Notes:
 
     Raises
     ------
-    MutationError
+    companion.build.mutants.MutationError
         If a kind is unknown or a survivor has no reason.
     """
     if not path.is_file():

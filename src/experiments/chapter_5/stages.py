@@ -1,9 +1,10 @@
 """Long computations of this chapter: kept in folders, told about, continued after a stop.
 
 A computation is kept under a fingerprint of all it depends on: settings, the code that computes
-it, and the versions of the libraries that this imports (:func:`companion.sweeps.code_of`). So what
-has changed is computed again, and nothing else. Two processes that ask for the same thing at the
-same time do not compute it twice: the second waits.
+it, and the versions of the libraries that this imports
+(:func:`companion.dependencies.code_of`). So what has changed is computed again, and nothing else.
+Two processes that ask for the same thing at the same time do not compute it twice: the second
+waits.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Watch:
     progress: Progress | None = None
 
     def check(self) -> None:
-        """Raise :class:`companion.sweeps.OutOfTime` if the deadline has passed."""
+        """Raise :class:`companion.checkpoints.OutOfTime` if the deadline has passed."""
         if self.deadline is not None:
             self.deadline.check()
 
