@@ -7,7 +7,7 @@ child goes on with the page; the parent waits, and then goes on with the right v
 is *noticed* if some ``claims.check`` comes to another verdict or refuses what it is given, or
 if the page raises, as by an ``assert``.
 
-- For every public function of :data:`BOUNDS` the value is multiplied by 0.5 and by 2. A bound
+- For every public function of ``BOUNDS`` the value is multiplied by 0.5 and by 2. A bound
   must be noticed in the direction that would make it false, an exact value in both, and a
   printed statement that the book refutes in one of them (the other makes it only more false).
   What a function is, its name and the first line of its docstring say, or ``kinds`` in
@@ -279,7 +279,7 @@ def _function_in(value: object) -> types.FunctionType | None:
 
 
 def kind_of(name: str, docstring: str | None, kinds: Mapping[str, str]) -> str:
-    """What a function gives: one of :data:`KINDS`.
+    """What a function gives: one of ``KINDS``.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ def noisy_gradient_delta(sigma: float, records: int, steps: int, epsilon: float)
     A few hundred to some ten thousand evaluations of M, each a sum over some thousand nodes:
     milliseconds to some tenths of a second, whatever the number of steps. Where (4) does not
     settle (hardly any noise) it is the least of
-    :func:`~dprl.privacy.accounting.quick_deltas`, or 1.
+    ``accounting.quick_deltas``, or 1.
 
     Raises
     ------
