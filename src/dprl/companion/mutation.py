@@ -22,9 +22,10 @@ Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tabl
 Boolean there is only the opposite. An integer stays one.
 
 What a page showed is kept in ``_build/mutation`` until the page, or a module that it used,
-changes: a run that is stopped goes on where it was. A page that uses ``jax`` cannot fork; each
-of its mutants is a process of its own. Survivors have a reason in ``book/mutation.yml``, and a
-reason without a survivor is an error.
+changes: a run that is stopped goes on where it was. Threads do not survive a fork: a mutant of a
+page that uses ``jax`` may wait for them for ever. One that has shown nothing after ``PATIENCE``
+seconds is ended, and made again by executing the whole page with the change in it. Survivors have
+a reason in ``book/mutation.yml``, and a reason without a survivor is an error.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ KINDS = {
 STAGES = ("bounds", "package", "page")
 #: Share of the functions, and of the claims, that must be noticed.
 GOAL = 0.95
+#: Seconds after which a mutant that may wait for threads is given up, and made in another way.
+PATIENCE = 60.0
 #: To be raised when what a mutant is changes, so that no page's old results are kept.
 _VERSION = 1
 _FACTOR = re.compile(r"x ([0-9.]+)")
@@ -452,7 +455,7 @@ class Session:
         self._brief = False  # one notice is all that the mutant is for
         self._turn = 0
         self._seen: set[str] = set()
-        self._alive: dict[int, tuple[int, Result]] = {}
+        self._alive: dict[int, tuple[int, Result, float]] = {}
         self._queue: list[tuple[str, str]] = []
         self._stages: list[Path] = []
         self._shell: Any = None
@@ -511,7 +514,7 @@ class Session:
             return True
         if name not in self.wanted or "jax" in sys.modules:
             return False
-        while any(result.function == name for _, result in self._alive.values()):
+        while any(result.function == name for _, result, _ in self._alive.values()):
             self._reap()
         for mutation, smaller in SHARPER.items():
             noticed = any(
@@ -520,7 +523,7 @@ class Session:
             for step in smaller if noticed else ():
                 if self._try(name, step):
                     return True
-                while any(result.function == name for _, result in self._alive.values()):
+                while any(result.function == name for _, result, _ in self._alive.values()):
                     self._reap()
                 if self.results[-1].notice:
                     break
@@ -540,9 +543,6 @@ class Session:
 
     def _try(self, name: str, mutation: str) -> bool:
         """Make a mutant; true in the mutant itself."""
-        if "jax" in sys.modules:  # its threads do not survive a fork
-            self._queue.append((name, mutation))
-            return False
         while len(self._alive) >= self.jobs:
             self._reap()
         if self.stage != "bounds" and self._last_cell(name) < self._cell:
@@ -556,7 +556,7 @@ class Session:
             self._start_mutant(name, mutation)
             return True
         os.close(write)
-        self._alive[pid] = (read, Result(name, mutation))
+        self._alive[pid] = (read, Result(name, mutation), time.monotonic())
         return False
 
     def _start_mutant(self, name: str, mutation: str) -> None:
@@ -571,9 +571,17 @@ class Session:
         self._finish("timeout")
 
     def _reap(self) -> None:
-        ready, _, _ = select.select([pipe for pipe, _ in self._alive.values()], [], [], 1.0)
-        for pid, (pipe, result) in list(self._alive.items()):
+        ready, _, _ = select.select([pipe for pipe, _, _ in self._alive.values()], [], [], 1.0)
+        for pid, (pipe, result, begun) in list(self._alive.items()):
             if pipe not in ready:
+                if "jax" in sys.modules and time.monotonic() - begun > PATIENCE:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                    os.close(pipe)
+                    for place in (self.root / "_build" / "mutation" / "runs").glob(f"{pid}-*"):
+                        shutil.rmtree(place, ignore_errors=True)
+                    del self._alive[pid]
+                    self._queue.append((result.function, result.mutation))
                 continue
             with os.fdopen(pipe) as stream:
                 text = stream.read()
