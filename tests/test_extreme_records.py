@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from dprl.bandits import thompson_sampling
 from dprl.evaluation import lsl, lsw
 from dprl.features import aggregation, tabular
-from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
+from dprl.off_policy.saddle_point import (
+    BidiagonalStatistics,
+    Statistics,
+    trajectory_statistics,
+)
 from dprl.privacy import Guarantee, audit_samples
 from dprl.privacy.gaussian import gaussian_mechanism
 from dprl.privacy.laplace import counting_query, counting_sensitivity, laplace_mechanism
@@ -251,6 +255,35 @@ def gradients(draw, m=6, n=2):
         rare = [np.clip(field, -largest, largest).astype(np.float32) for field in rare]
     kind = BidiagonalStatistics if bidiagonal else Statistics
     return [kind(*fields) for fields in (rare, common)], draw(st.sampled_from(["double", "single"]))
+
+
+@quick
+@given(st.lists(extreme, min_size=12, max_size=12), st.sampled_from([np.float64, np.float32]))
+def test_statistics_of_an_extreme_trajectory(record, dtype):
+    """Never refused; the others do not notice; one factor for all three, where it is needed."""
+    phi, ahead = np.ones((4, 2)), np.zeros((4, 2))
+    rewards, ratios = np.ones(4), np.ones(4)
+    phi[:2], ahead[:2] = np.reshape(record[:4], (2, 2)), np.reshape(record[4:8], (2, 2))
+    rewards[:2], ratios[:2] = record[8:10], np.abs(record[10:])
+    columns = (phi, ahead, rewards, ratios)
+    kind = {"discount": 0.9, "weighting": "mean", "dtype": dtype}
+    both = trajectory_statistics(*columns, [2, 2], **kind)
+    alone = trajectory_statistics(*(x[2:] for x in columns), [2], **kind)
+    for name in "abc":
+        assert np.isfinite(getattr(both, name)).all()
+        assert np.array_equal(getattr(both, name)[1:], getattr(alone, name))
+
+
+def test_statistics_beyond_the_numbers_keep_their_proportions():
+    phi, rewards = [[3e200], [1e200]], [2e100, -5e100]
+    with np.errstate(all="raise"):
+        data = trajectory_statistics(
+            phi, [[0.0], [0.0]], rewards, [1.0, 2.0], [2], 0.5, weighting="sum"
+        )
+    largest = data.a[0, 0, 0]
+    assert largest > 2.0**1020
+    assert np.isclose(data.c[0, 0, 0] / largest, 10 / 11)
+    assert np.isclose(data.b[0, 0] / largest * 1e100, -4 / 11)
 
 
 @settings(max_examples=60, deadline=None)

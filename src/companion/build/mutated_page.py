@@ -151,7 +151,7 @@ class Session:
     jobs : int
         Mutants alive at the same time.
     seconds : float
-        How long a mutant may take.
+        Processor time that a mutant may take.
     packages : sequence of str
         The package of the bounds, and those whose other functions may be changed.
     """
@@ -297,8 +297,8 @@ class Session:
         self.mutant, self._turn, self._over = Result(name, mutation), 0, False
         self._brief = mutation in itertools.chain(*SHARPER.values())
         self._new_place(copied=True)
-        signal.signal(signal.SIGALRM, self._late)
-        signal.alarm(max(1, int(self.limit)))
+        signal.signal(signal.SIGPROF, self._late)
+        signal.setitimer(signal.ITIMER_PROF, self.limit)  # processor time: others may work too
 
     def _late(self, *_: object) -> None:
         assert self.mutant is not None
@@ -339,7 +339,7 @@ class Session:
         if self._over:
             return
         self._over = True
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         self.mutant.notice = self.mutant.notice or notice
         if self._pipe < 0:
             raise _Enough

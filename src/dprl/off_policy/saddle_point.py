@@ -298,6 +298,14 @@ def trajectory_statistics(
     ValueError
         If lengths do not sum to T, or a trajectory has one step under "printed".
 
+    Notes
+    -----
+    No trajectory of finite numbers is refused for their size: a refusal would
+    tell that it is there. Where an entry of A_i, b_i or C_i exceeds the largest
+    number of the dtype, all three are divided by one power of two, which depends
+    on that trajectory alone. Its gradient keeps its direction, so a gradient that
+    is longer than h either way is clipped to the same vector.
+
     Examples
     --------
     >>> steps = FeatureSteps([[1, 0], [0, 1]], [[0, 1], [0, 0]], [0, 1], [1, 1])
@@ -328,12 +336,52 @@ def trajectory_statistics(
         for part in (group[k : k + size] for k in range(0, group.size, size)):
             rows = first[part, None] + np.arange(length[part[0]])
             f = phi[rows]  # (trajectories, steps, features)
-            left = (f * weight[part, None, None]).swapaxes(1, 2)
-            corrected = left * rho[rows][:, None, :]
-            a[part] = corrected @ (f - gamma * ahead[rows])
-            b[part] = (corrected @ r[rows][..., None])[..., 0]
-            c[part] = left @ f
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                left = (f * weight[part, None, None]).swapaxes(1, 2)
+                corrected = left * rho[rows][:, None, :]
+                a[part] = corrected @ (f - gamma * ahead[rows])
+                b[part] = (corrected @ r[rows][..., None])[..., 0]
+                c[part] = left @ f
+    finite = np.isfinite(b).all(axis=1)
+    for field in (a, c):
+        finite &= np.isfinite(field).all(axis=(1, 2))
+    for i in np.flatnonzero(~finite):
+        own = slice(first[i], first[i] + length[i])
+        a[i], b[i], c[i] = _scaled_down(
+            phi[own], ahead[own], r[own], rho[own], gamma, float(weight[i]), a.dtype
+        )
     return Statistics(a, b, c)
+
+
+def _scaled_down(
+    phi: FloatArray,
+    ahead: FloatArray,
+    r: FloatArray,
+    rho: FloatArray,
+    gamma: float,
+    weight: float,
+    dtype: np.dtype[Any],
+) -> list[FloatArray]:
+    """(1) of one trajectory, all of it divided by the least power of two with which it is finite.
+
+    The factors are brought below 1 first, so that no product overflows.
+    """
+    size, reward, ratio = (
+        int(np.frexp(max(float(abs(x).max()) for x in every))[1])
+        for every in ((phi, ahead), (r,), (rho,))
+    )
+    with np.errstate(under="ignore"):
+        f, g = np.ldexp(phi, -size), np.ldexp(ahead, -size)
+        left = weight * f.T
+        corrected = left * np.ldexp(rho, -ratio)
+        parts = (
+            (corrected @ (f - gamma * g), 2 * size + ratio),
+            (corrected @ np.ldexp(r, -reward), size + ratio + reward),
+            (left @ f, 2 * size),
+        )
+        top = max(int(np.frexp(abs(x).max())[1]) + power for x, power in parts if x.any())
+        down = min(np.finfo(dtype).maxexp - 1 - top, 0)
+        return [np.ldexp(x, power + down) for x, power in parts]
 
 
 def gradient(
