@@ -176,6 +176,14 @@ def open_unit_array(name: str, values: ArrayLike) -> FloatArray:
     return x
 
 
+def whole_array(name: str, values: ArrayLike, least: float = 1) -> FloatArray:
+    """Whole numbers >= least, of any type, as floats."""
+    x = array_from(name, values, least)
+    if (x != np.floor(x)).any():
+        raise ValueError(f"{name} must hold whole numbers, got {x[x != np.floor(x)].flat[0]}")
+    return x
+
+
 def integer_array(name: str, values: ArrayLike) -> FloatArray:
     """Integers >= 1, as floats."""
     raw = unmasked(name, values)
@@ -226,9 +234,11 @@ def probability_vector(name: str, values: ArrayLike, n_states: int) -> FloatArra
     return p
 
 
-def distributions(name: str, values: ArrayLike, ndim: int = 2) -> FloatArray:
+def distributions(name: str, values: ArrayLike, ndim: int | None = 2) -> FloatArray:
     """Distributions in the last axis, each of which sums to one within 1e-9."""
     p = finite_array(name, values, ndim=ndim)
+    if p.ndim == 0:
+        raise ValueError(f"{name} must have its outcomes in the last axis, got one number")
     if (p < 0).any():
         raise ValueError(f"{name} must not hold negative probabilities, got {p.min()}")
     p = normalised(name, values, p)

@@ -52,10 +52,6 @@ def lemma_3_14_printed(b: ArrayLike, a: ArrayLike) -> FloatArray:
     a : array_like
         >= 1, broadcast against b.
 
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> round(float(lemma_3_14_printed(0.1, 100.0)), 10)
@@ -74,8 +70,6 @@ def lemma_3_14_minimum(b: ArrayLike, a: ArrayLike) -> FloatArray:
 
     Parameters as :func:`lemma_3_14_printed`.
 
-    Examples
-    --------
     >>> round(float(lemma_3_14_minimum(3.0, 3.0)), 7)
     0.0024788
     """
@@ -92,8 +86,6 @@ def lemma_3_14_corrected(b: ArrayLike, a: ArrayLike) -> FloatArray:
 
     Parameters as :func:`lemma_3_14_printed`.
 
-    Examples
-    --------
     >>> float(lemma_3_14_corrected(0.1, 100.0))
     0.0001
     """
@@ -220,8 +212,6 @@ def lemma_3_15_inverse_square(m: ArrayLike, p: ArrayLike) -> FloatArray:
 
     Parameters as :func:`lemma_3_15_mean`.
 
-    Examples
-    --------
     >>> float(lemma_3_15_inverse_square(1, 1.0))
     1.0
     """
@@ -240,8 +230,6 @@ def lemma_3_15_inverse_square_sharper(m: ArrayLike, p: ArrayLike) -> FloatArray:
 
     Parameters as :func:`lemma_3_15_mean`.
 
-    Examples
-    --------
     >>> round(float(lemma_3_15_inverse_square_sharper(10**6, 0.5)) * (0.5 * 10**6) ** 2, 3)
     1.0
     """
@@ -259,8 +247,6 @@ def expected_inverse_square(m: ArrayLike, p: ArrayLike) -> FloatArray:
 
     Parameters as :func:`lemma_3_15_mean`.
 
-    Examples
-    --------
     >>> float(expected_inverse_square(2, 0.5).round(12))
     0.5625
     """
@@ -282,10 +268,6 @@ def expected_smooth_term(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
         Probability of a visit, in [0, 1].
     beta : array_like
         > 0. All three broadcast.
-
-    Returns
-    -------
-    ndarray
 
     Notes
     -----
@@ -344,8 +326,6 @@ def lemma_3_16_corrected(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
 
     Parameters as :func:`lemma_3_16_printed`, with any beta > 0.
 
-    Examples
-    --------
     >>> round(float(lemma_3_16_corrected(1000, 1.0, 1e-3)), 5)
     0.36825
     """
@@ -360,8 +340,6 @@ def lemma_3_16_sharper(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatArra
 
     Parameters as :func:`lemma_3_16_corrected`.
 
-    Examples
-    --------
     >>> m = 10**6
     >>> round(float(lemma_3_16_sharper(m, 0.5, 0.1)) * (0.5 * m) ** 2, 3)
     1.0

@@ -54,12 +54,7 @@ from scipy.linalg import solve_continuous_lyapunov
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.off_policy.saddle_point import (
-    BidiagonalStatistics,
-    SaddlePoint,
-    Statistics,
-    gradient,
-)
+from dprl.off_policy.saddle_point import BidiagonalStatistics, SaddlePoint, Statistics, gradient
 
 # -- as printed -------------------------------------------------------------------------------
 
@@ -92,17 +87,11 @@ def lemma_2_printed(squared: float, beta: float, smallest: float, variance: floa
 
 @dataclass(frozen=True)
 class TwoTerms:
-    """A bound and the two terms that the paper reads in it.
+    """A bound and the two terms that the paper reads in it."""
 
-    Attributes
-    ----------
-    decay : float
-        Term I or III: forgets the start.
-    floor : float
-        Term II or IV: what the noise leaves.
-    """
-
+    #: Term I or III: forgets the start.
     decay: float
+    #: Term II or IV: what the noise leaves.
     floor: float
 
     @property
@@ -118,24 +107,12 @@ def theorem_2_printed(
 
     Parameters
     ----------
-    squared : float
-        E|xi_1|^2 >= 0.
-    eta : float
-        > 0.
-    k : float
-        In (0, 1).
+    squared, smallest, variance
+        As in :func:`lemma_2_printed`, at xi_1.
+    eta, k : float
+        > 0 and in (0, 1); beta must be below 1/lambda_min(Q), the paper's condition.
     iterations : int
         N >= 1.
-    smallest : float
-        lambda_min(Q) > 0.
-    variance : float
-        G^2 + c N/m^2 >= 0.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, or beta is not below 1/lambda_min(Q), the paper's
-        condition.
 
     Examples
     --------
@@ -162,18 +139,12 @@ def theorem_3_printed(
 
     Parameters
     ----------
-    squared : float
-        |xi_1|^2 >= 0.
+    squared, smallest, iterations
+        As in :func:`theorem_2_printed`.
     eta : float
         > 1.
-    iterations : int
-        N >= 1.
-    smallest : float
-        lambda_min(Q) > 0.
-    variance : float
-        G^2 >= 0, without the noise.
-    noise : float
-        c N/m^2 >= 0, the noise in one step.
+    variance, noise : float
+        G^2 >= 0 without the noise, and c N/m^2 >= 0, the noise in one step.
 
     Examples
     --------
@@ -216,10 +187,7 @@ def noise_constant_printed(n: int, clip: float, sigma: float, m: int, iterations
 def noise_constant(n: int, clip: float, sigma: float, m: int, iterations: int) -> float:
     """c = m^2 E|h sigma zeta|^2 / N = 2n m^2 h^2 sigma^2 / N: trace in place of Frobenius norm.
 
-    Parameters
-    ----------
-    n, clip, sigma, m, iterations
-        As in :func:`noise_constant_printed`.
+    Parameters as :func:`noise_constant_printed`.
     """
     d, total, h, s, size = _noise(n, clip, sigma, m, iterations)
     return size**2 * d * h**2 * s**2 / total
@@ -228,14 +196,7 @@ def noise_constant(n: int, clip: float, sigma: float, m: int, iterations: int) -
 def equation_6_1_printed(n: int, c2: float, epsilon: float, delta: float) -> float:
     """Right side of (6.1), 2n c_2^2 log(1/delta)/epsilon^2; h is missing.
 
-    Parameters
-    ----------
-    n : int
-        Features.
-    c2 : float
-        The constant of Theorem 1, > 0.
-    epsilon, delta : float
-        > 0; in (0, 1).
+    n features, c_2 > 0 the constant of Theorem 1, epsilon > 0, delta in (0, 1).
     """
     d = 2 * check.whole("n", n)
     constant, eps = check.positive("c2", c2), check.positive("epsilon", epsilon)
@@ -245,15 +206,8 @@ def equation_6_1_printed(n: int, c2: float, epsilon: float, delta: float) -> flo
 def equation_6_1(n: int, clip: float, c2: float, epsilon: float, delta: float) -> float:
     """(6.1) with its h^2: c of :func:`noise_constant` at sigma = c_2 sqrt(N log(1/delta))/(m eps).
 
-    Parameters
-    ----------
-    n, c2, epsilon, delta
-        As in :func:`equation_6_1_printed`.
-    clip : float
-        h > 0.
+    Parameters as :func:`equation_6_1_printed`; ``clip`` is h > 0.
 
-    Examples
-    --------
     >>> m, N, eps, delta = 100, 400, 0.5, 1e-5
     >>> sigma = 4.0 * np.sqrt(N * np.log(1 / delta)) / (m * eps)
     >>> c = equation_6_1(3, 0.1, 4.0, eps, delta)
@@ -266,12 +220,7 @@ def equation_6_1(n: int, clip: float, c2: float, epsilon: float, delta: float) -
 def equation_6_15_printed(variance: float, length: int) -> float:
     """(6.15), G^2/tau: E|mean of tau one-step errors|^2 if they were uncorrelated.
 
-    Parameters
-    ----------
-    variance : float
-        G^2 >= 0 of one transition.
-    length : int
-        tau >= 1.
+    ``variance`` is G^2 >= 0 of one transition, ``length`` tau >= 1.
     """
     return check.not_negative("variance", variance) / check.whole("length", length)
 
@@ -280,19 +229,9 @@ def equation_6_15(variance: float, length: int, correlation: float) -> float:
     """E|mean|^2 of tau errors whose correlation at distance k is correlation^k.
 
     So it is for a function of a two-state Markov chain, whose second eigenvalue is the
-    correlation. G^2/tau at 0, G^2 at 1, where a longer trajectory says nothing new.
+    correlation, in [-1, 1]. G^2/tau at 0, G^2 at 1, where a longer trajectory says nothing new.
+    Other parameters as :func:`equation_6_15_printed`.
 
-    Parameters
-    ----------
-    variance : float
-        G^2 >= 0 of one transition.
-    length : int
-        tau >= 1.
-    correlation : float
-        In [-1, 1].
-
-    Examples
-    --------
     >>> [round(equation_6_15(1.0, 10, r), 4) for r in (0.0, 0.5, 1.0)]
     [0.1, 0.26, 1.0]
     """
@@ -314,7 +253,8 @@ class Contraction:
     Parameters
     ----------
     q : array_like, shape (d, d)
-        Q, or any matrix whose eigenvalues all have positive real parts.
+        Q, or any matrix whose eigenvalues all have positive real parts; refused where one has
+        not, as if A is singular.
     growth : float
         K >= 0 of (3).
 
@@ -322,11 +262,6 @@ class Contraction:
     ----------
     p : ndarray, shape (d, d)
         P of (2).
-
-    Raises
-    ------
-    ValueError
-        If an eigenvalue has no positive real part, as if A is singular.
 
     Examples
     --------
@@ -376,26 +311,14 @@ class Contraction:
         return np.asarray(np.einsum("...i,ij,...j->...", x, self.p, x))
 
     def one_step(self, squared: float, beta: float, spread: float) -> float:
-        """(4): E|xi_{i+1}|_P^2 from E|xi_i|_P^2, beta and S."""
+        """(4): E|xi_{i+1}|_P^2 from E|xi_i|_P^2 >= 0, beta in (0, ``largest_step``] and S >= 0."""
         start, step, s = self._arguments(squared, beta, spread)
         return (1 - step / (2 * self.largest)) * start + step**2 * self.largest * s
 
     def constant_step(
         self, squared: float, beta: float, iterations: int, spread: float
     ) -> TwoTerms:
-        """(5): what takes the place of terms I and II after N iterations.
-
-        Parameters
-        ----------
-        squared : float
-            |xi_1|_P^2 >= 0.
-        beta : float
-            In (0, ``largest_step``].
-        iterations : int
-            N >= 0.
-        spread : float
-            S >= 0.
-        """
+        """(5): what takes the place of terms I and II after N >= 0 iterations; as :meth:`one_step`."""
         start, step, s = self._arguments(squared, beta, spread)
         number = check.whole("iterations", iterations, minimum=0)
         shrinkage = min(step / (2 * self.largest), 1.0)  # at most 1, but for rounding
@@ -411,23 +334,10 @@ class Contraction:
     def diminishing_step(
         self, squared: float, eta: float, iterations: int, spread: float
     ) -> TwoTerms:
-        """(6) after N iterations of :meth:`schedule`, split as terms III and IV.
+        """(6) after N >= 0 iterations of :meth:`schedule`, split as terms III and IV.
 
-        Parameters
-        ----------
-        squared : float
-            |xi_1|_P^2 >= 0.
-        eta : float
-            > 1.
-        iterations : int
-            N >= 0.
-        spread : float
-            S >= 0.
-
-        Returns
-        -------
-        TwoTerms
-            The larger of the two in H counts: decay or floor is 0.
+        ``squared`` is |xi_1|_P^2 >= 0, ``spread`` S >= 0. The larger of the two in H counts:
+        decay or floor is 0.
         """
         size = self._eta(eta)
         _, offset = self.schedule(size)
@@ -453,18 +363,12 @@ class Contraction:
 
 @dataclass(frozen=True)
 class GradientSpread:
-    """How the gradients of single trajectories differ from their mean. *Not private.*
+    """How the gradients of single trajectories differ from their mean. *Not private.*"""
 
-    Attributes
-    ----------
-    at_solution : float
-        mean |B_i(x*)|^2.
-    growth : float
-        lambda_max of the mean of (Q_i - Q)^T (Q_i - Q); zero if all trajectories have the same A_i
-        and C_i, and else the errors are not bounded uniformly: Assumption 1 fails.
-    """
-
+    #: mean |B_i(x*)|^2.
     at_solution: float
+    #: lambda_max of the mean of (Q_i - Q)^T (Q_i - Q); zero if all trajectories have the same
+    #: A_i and C_i, and else the errors are not bounded uniformly: Assumption 1 fails.
     growth: float
 
     def constants(self, n: int, clip: float = 1.0, sigma: float = 0.0) -> tuple[float, float]:
@@ -477,13 +381,8 @@ class GradientSpread:
 def gradient_spread(statistics: Statistics | BidiagonalStatistics) -> GradientSpread:
     """Both constants of (7) without the noise, for the data's own saddle point. *Not private.*
 
-    Parameters
-    ----------
-    statistics : Statistics or BidiagonalStatistics
-        m trajectories; their mean A must be nonsingular. O(m n^3) time.
+    m trajectories, whose mean A must be nonsingular. O(m n^3) time.
 
-    Examples
-    --------
     >>> data = Statistics([[[1.0]], [[3.0]]], [[1.0], [4.0]], [[[1.0]], [[1.0]]])
     >>> gradient_spread(data)  # x* = (5/4, 0)
     GradientSpread(at_solution=0.0625, growth=1.0)
@@ -502,8 +401,7 @@ def gradient_spread(statistics: Statistics | BidiagonalStatistics) -> GradientSp
     lower = np.einsum("kij,klj->il", da, da) + np.einsum("kji,kjl->il", dc, dc)
     mean = np.block([[upper, cross], [cross.T, lower]]) / len(a)
     return GradientSpread(
-        float((at_solution**2).sum(axis=1).mean()),
-        max(0.0, float(np.linalg.eigvalsh(mean)[-1])),
+        float((at_solution**2).sum(axis=1).mean()), max(0.0, float(np.linalg.eigvalsh(mean)[-1]))
     )
 
 
@@ -511,7 +409,7 @@ def gradient_spread(statistics: Statistics | BidiagonalStatistics) -> GradientSp
 
 
 def without_noise(q: ArrayLike, start: ArrayLike, steps: ArrayLike) -> FloatArray:
-    """|xi|^2 at the start and after each step of (1) with Delta = 0.
+    """|xi|^2 at the start and after each step of (1) with Delta = 0; shape (N + 1,).
 
     What refutes Lemma 2 and Theorems 2 and 3 needs no noise: they must hold for G = c = 0.
 
@@ -523,10 +421,6 @@ def without_noise(q: ArrayLike, start: ArrayLike, steps: ArrayLike) -> FloatArra
         xi_1.
     steps : array_like, shape (N,)
         beta_1 .. beta_N.
-
-    Returns
-    -------
-    ndarray, shape (N + 1,)
 
     Examples
     --------

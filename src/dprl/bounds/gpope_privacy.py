@@ -340,8 +340,6 @@ def equation_b_32_minimiser(
 
     Parameters as :func:`equation_b_32_delta`.
 
-    Examples
-    --------
     >>> round(equation_b_32_minimiser(0.0179, 1.2011, 100_000, 100_000))
     1291
     """

@@ -22,7 +22,8 @@ and ||M'^{-1}|| <= 2m/lambda. For 0/1 features in which states share parameters,
 largest step over *all* neighbours is known:
 :func:`~dprl.private_evaluation.lsl_global_sensitivity`.
 
-Nothing here is private: counts, returns and theta are data.
+Nothing here is private: counts, returns and theta are data. Where arguments have the shape (..., N),
+results have the shape (...).
 """
 
 from __future__ import annotations
@@ -37,12 +38,7 @@ from dprl._validation import BoolArray, FloatArray
 from dprl.bounds.lsw_privacy import checked_returns
 from dprl.evaluation import regression_weights
 from dprl.features import feature_matrix, operator_norm
-from dprl.private_evaluation import (
-    lsl_coefficient,
-    lsl_local_bound,
-    lsl_step_factor,
-    return_spread,
-)
+from dprl.private_evaluation import lsl_coefficient, lsl_local_bound, lsl_step_factor, return_spread
 from dprl.private_evaluation.common import public_range
 from dprl.private_evaluation.dp_lsl import (
     lsl_global_sensitivity as lsl_global_sensitivity,  # the exact value beside its bounds
@@ -104,11 +100,7 @@ class Replacement:
 
 
 def lemma_3_9_printed(
-    theta: ArrayLike,
-    change: Replacement,
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: float,
+    theta: ArrayLike, change: Replacement, features: ArrayLike, weights: ArrayLike, ridge: float
 ) -> FloatArray:
     """Bound on ||theta_X - theta_X'|| as printed: thesis, Lemma 3.9, equation 3.38.
 
@@ -128,10 +120,6 @@ def lemma_3_9_printed(
         rho in [0, 1].
     ridge : float
         lambda > ||Phi' Delta Gamma_rho Phi||.
-
-    Returns
-    -------
-    ndarray, shape (...)
 
     Raises
     ------
@@ -157,11 +145,7 @@ def lemma_3_9_printed(
 
 
 def lemma_3_9_corrected(
-    theta: ArrayLike,
-    change: Replacement,
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: float,
+    theta: ArrayLike, change: Replacement, features: ArrayLike, weights: ArrayLike, ridge: float
 ) -> FloatArray:
     """Lemma 3.9 improved: (2/lambda) ||(Delta Phi theta - F_x + F_x')' Gamma_rho Phi||.
 
@@ -170,8 +154,6 @@ def lemma_3_9_corrected(
 
     Parameters as :func:`lemma_3_9_printed`; ``ridge`` > 0.
 
-    Examples
-    --------
     >>> change = Replacement([1.0], [True], [0.0], [False])
     >>> float(lemma_3_9_corrected([0.5], change, [[1.0]], [1.0], ridge=2.0))
     0.5
@@ -190,8 +172,6 @@ def equation_3_40(
 
     Parameters as :func:`lemma_3_9_printed`.
 
-    Examples
-    --------
     >>> change = Replacement([1.0], [True], [0.0], [False])
     >>> float(equation_3_40([0.5], change, [[1.0]], [1.0]))
     1.5
@@ -221,10 +201,6 @@ def corollary_3_10_solution_norm(
         lambda > 0.
     f_max : float
         F > 0, largest size of a return.
-
-    Returns
-    -------
-    ndarray, shape (...)
 
     Examples
     --------
@@ -268,10 +244,6 @@ def corollary_3_10_printed(
     f_max : float
         F > 0.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Raises
     ------
     ValueError
@@ -305,8 +277,6 @@ def corollary_3_10_corrected(
 
     Parameters as :func:`corollary_3_10_printed`; ``ridge`` > 0 and ``f_min`` < ``f_max``.
 
-    Examples
-    --------
     >>> float(corollary_3_10_corrected([4], 4, [[1.0]], [1.0], 2.0, f_max=1.0))
     2.0
     """
@@ -343,10 +313,6 @@ def lemma_3_11_printed(
     distance : array_like, shape (...)
         k >= 0.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(lemma_3_11_printed([4], [1.0], 9, coefficient=1.0, distance=0))
@@ -375,8 +341,6 @@ def lemma_3_11_corrected(
 
     Parameters as :func:`lemma_3_11_printed`.
 
-    Examples
-    --------
     >>> float(lemma_3_11_corrected([4], [1.0], 9, coefficient=1.0, distance=0))
     9.0
     """
@@ -390,8 +354,6 @@ def lemma_3_11_constant(weights: ArrayLike, n_trajectories: int, coefficient: fl
 
     Parameters as :func:`lemma_3_11_printed`.
 
-    Examples
-    --------
     >>> lemma_3_11_constant([1.0], 9, coefficient=1.0)
     16.0
     """
@@ -401,12 +363,7 @@ def lemma_3_11_constant(weights: ArrayLike, n_trajectories: int, coefficient: fl
 
 
 def lsl_global_sensitivity_bound(
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: float,
-    *,
-    f_max: float,
-    f_min: float = 0.0,
+    features: ArrayLike, weights: ArrayLike, ridge: float, *, f_max: float, f_min: float = 0.0
 ) -> float:
     """Bound on the same from the improved Lemma 3.9: 2 D ||Phi|| ||rho||_2 / lambda.
 
@@ -416,8 +373,6 @@ def lsl_global_sensitivity_bound(
     :func:`~dprl.private_evaluation.lsl_global_sensitivity`, whose parameters and errors it
     shares.
 
-    Examples
-    --------
     >>> from dprl.features import tabular
     >>> lsl_global_sensitivity_bound(tabular(4), [1.0] * 4, ridge=8.0, f_max=1.0)
     0.5
@@ -430,12 +385,7 @@ def lsl_global_sensitivity_bound(
 
 
 def tabular_local_sensitivity(
-    data: FirstVisitReturns,
-    weights: ArrayLike,
-    ridge: float,
-    *,
-    f_max: float,
-    f_min: float = 0.0,
+    data: FirstVisitReturns, weights: ArrayLike, ridge: float, *, f_max: float, f_min: float = 0.0
 ) -> float:
     """Exact local sensitivity of LSL with tabular features: sup over X' of ||theta_X - theta_X'||.
 
@@ -498,11 +448,7 @@ def _solution(
 
 
 def _step(
-    theta: ArrayLike,
-    change: Replacement,
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: float,
+    theta: ArrayLike, change: Replacement, features: ArrayLike, weights: ArrayLike, ridge: float
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """||(Delta Phi theta - F_x + F_x')' Gamma_rho Phi||, and the checked problem."""
     t, phi, rho = _solution(theta, change, features, weights)

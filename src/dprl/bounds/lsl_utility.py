@@ -16,7 +16,8 @@ of Lemma 3.1, and ::
 =============  =======================================================================
 
 What is false here is a bound on the utility. The privacy of DP-LSL does not depend on it. The
-bounds on psi and the moments of the counts are in :mod:`dprl.bounds.lsl_visits`.
+bounds on psi and the moments of the counts are in :mod:`dprl.bounds.lsl_visits`. A result has the
+shape of the leading axes of its arguments, which broadcast.
 """
 
 from __future__ import annotations
@@ -81,10 +82,6 @@ def lemma_3_20(
     ridge : float
         lambda > 0.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(lemma_3_20([4, 2], 0.5, 4, [[1.0], [1.0]], [1.0, 1.0], ridge=8.0))
@@ -140,8 +137,6 @@ def section_3_7_constant_corrected(
     Parameters and errors as :func:`section_3_7_constant_printed`; ``alpha`` > 0 is the
     constant of Lemma 3.1.
 
-    Examples
-    --------
     >>> section_3_7_constant_corrected([[1.0]], [1.0], 3.0, f_max=1.0, alpha=122.0)
     122.0
     """
@@ -178,10 +173,6 @@ def expected_excess_risk(
         > 0, the smoothness of psi.
     noise_constant : float
         C_lambda > 0.
-
-    Returns
-    -------
-    ndarray, shape (...)
 
     Examples
     --------
@@ -264,10 +255,6 @@ def theorem_3_23_printed(
     noise_constant : array_like, broadcast
         C_lambda > 0.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(theorem_3_23_printed([[0.5]], 4, [[1.0]], [1.0], 2.0, beta=0.1).round(4))
@@ -316,8 +303,6 @@ def theorem_3_23_corrected(
 
     Parameters and return value as :func:`theorem_3_23_printed`, with any beta > 0.
 
-    Examples
-    --------
     >>> float(theorem_3_23_corrected([[0.5]], 4, [[1.0]], [1.0], 2.0, beta=0.1).round(4))
     2.952
     """
@@ -438,10 +423,6 @@ def corollary_3_24_constants(
         rho in [0, 1].
     f_max, alpha, beta : float
         F, alpha and beta of Algorithm 2, > 0.
-
-    Returns
-    -------
-    RateConstants
 
     Examples
     --------

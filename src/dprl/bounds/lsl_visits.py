@@ -89,10 +89,6 @@ def psi_bound_printed(
     beta : float
         > 0.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(psi_bound_printed([20], [1.0], 10_000, 0.5, 5.8145e-4).round(1))
@@ -111,8 +107,6 @@ def psi_bound_corrected(
 
     Parameters and return value as :func:`psi_bound_printed`.
 
-    Examples
-    --------
     >>> float(psi_bound_corrected([20], [1.0], 10_000, 0.5, 5.8145e-4).round(1))
     322.0
     """
@@ -319,10 +313,6 @@ def lemma_3_22(joint: ArrayLike, n_trajectories: ArrayLike) -> VisitMoments:
         p_{s,s'}, symmetric; p_s on the diagonal.
     n_trajectories : array_like, broadcast against the leading axes
         m >= 1.
-
-    Returns
-    -------
-    VisitMoments
 
     Raises
     ------

@@ -17,7 +17,8 @@ returns (0 if there are none), w >= 0 are public weights, Gamma = diag(w), and
 The printed bounds hold for returns in [0, F]. For returns in [f_min, f_max] their
 constant is D = max(f_max - f_min, |f_min|, |f_max|), see
 :func:`~dprl.private_evaluation.common.return_spread`; for |F| <= f_max it is twice the
-printed one. Nothing here is private: counts and returns are data.
+printed one. Nothing here is private: counts and returns are data. Where arguments have the
+shape (..., N), results have the shape (...).
 """
 
 from __future__ import annotations
@@ -60,10 +61,6 @@ def equation_3_34(
     allow_rank_deficient : bool
         Whether the rank may be below d.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(equation_3_34([1.0, 0.0], [0.0, 0.0], [[2.0], [0.0]], [1.0, 1.0]))
@@ -102,10 +99,6 @@ def lemma_3_4_printed(
     f_max : float
         F > 0, largest size of a return; R_max / (1 - gamma) in the thesis.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(lemma_3_4_printed([3, 5], [True, False], [1.0, 1.0], f_max=1.0))
@@ -132,8 +125,6 @@ def lemma_3_4_corrected(
     Parameters as :func:`lemma_3_4_printed`; ``f_min`` < ``f_max`` is the lower end of the
     returns. With 0 it is the printed bound.
 
-    Examples
-    --------
     >>> float(lemma_3_4_corrected([3, 5], [True, False], [1, 1], f_max=1.0, f_min=-1.0))
     0.5
     """
@@ -157,10 +148,6 @@ def corollary_3_5_printed(counts: ArrayLike, weights: ArrayLike, *, f_max: float
     f_max : float
         F > 0.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(corollary_3_5_printed([4, 0], [16.0, 8.0], f_max=1.0))
@@ -176,8 +163,6 @@ def corollary_3_5_corrected(
 
     Parameters as :func:`corollary_3_5_printed`, and ``f_min`` < ``f_max``.
 
-    Examples
-    --------
     >>> float(corollary_3_5_corrected([4, 0], [16.0, 8.0], f_max=1.0, f_min=-1.0))
     6.0
     """
@@ -210,10 +195,6 @@ def equation_3_35_printed(
     allow_rank_deficient : bool
         Whether Gamma^{1/2} Phi may have a rank below d.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(equation_3_35_printed([4], [[1.0]], [1.0], f_max=1.0, alpha=8.0))
@@ -238,8 +219,6 @@ def equation_3_35_corrected(
 
     Parameters as :func:`equation_3_35_printed`, and ``f_min`` < ``f_max``.
 
-    Examples
-    --------
     >>> float(equation_3_35_corrected([4], [[1.0]], [1.0], f_max=1.0, f_min=-1.0, alpha=8.0))
     4.0
     """
@@ -264,10 +243,6 @@ def lemma_3_6(values: ArrayLike, beta: float) -> FloatArray:
         most one in each coordinate.
     beta : float
         > 0.
-
-    Returns
-    -------
-    ndarray, shape of values
 
     Examples
     --------
@@ -303,10 +278,6 @@ def lemma_3_7(counts: ArrayLike, weights: ArrayLike, distance: ArrayLike) -> Flo
         w >= 0.
     distance : array_like, shape (...)
         k >= 0.
-
-    Returns
-    -------
-    ndarray, shape (...)
 
     Examples
     --------

@@ -21,7 +21,7 @@ lemma, Lemmas 3.15 and 3.16, as printed and as corrected. Functions named ``..._
 the thesis prints, ``..._corrected`` what the corrected lemmas give, ``..._sharper`` what the
 sharper form of Lemma 3.15 gives.
 
-Everything is vectorised over array arguments, which broadcast.
+Array arguments broadcast; a result has their shape without the axis of the states.
 """
 
 from __future__ import annotations
@@ -70,10 +70,6 @@ def lemma_3_13(features: ArrayLike, weights: ArrayLike, mean_variance: ArrayLike
     mean_variance : array_like
         E[sigma_X^2], or sigma_X^2 of given data; >= 0.
 
-    Returns
-    -------
-    ndarray, shape of mean_variance
-
     Examples
     --------
     >>> float(lemma_3_13([[1.0, 0.0], [0.0, 2.0]], [1.0, 0.5], 10.0))
@@ -108,10 +104,6 @@ def equation_3_45_printed(
     features, weights
         Phi of shape (N, d) and w of shape (N,).
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(equation_3_45_printed([0.5], [1.0], [1.0], [[1.0]], [1.0]))
@@ -143,10 +135,6 @@ def equation_3_45_corrected(
     features, weights
         Phi of shape (N, d) and w of shape (N,).
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(equation_3_45_corrected([0.5], [[1.0]], [1.0]))
@@ -174,10 +162,6 @@ def equation_3_47(counts: ArrayLike, weights: ArrayLike, beta: float) -> FloatAr
         w >= 0.
     beta : float
         > 0.
-
-    Returns
-    -------
-    ndarray, shape (...)
 
     Examples
     --------
@@ -260,10 +244,6 @@ def theorem_3_17_printed(
     beta : float
         In (0, 2].
 
-    Returns
-    -------
-    ndarray, shape of m
-
     Notes
     -----
     O(size of m times N).
@@ -286,8 +266,6 @@ def theorem_3_17_corrected(
 
     Parameters as :func:`theorem_3_17_printed`, with any beta > 0.
 
-    Examples
-    --------
     >>> float(theorem_3_17_corrected(1, [1.0], [1.0], constant=1.0, beta=0.1))
     2.0
     """
@@ -301,8 +279,6 @@ def theorem_3_17_sharper(
 
     Parameters as :func:`theorem_3_17_corrected`.
 
-    Examples
-    --------
     >>> m = 10**6
     >>> bound = theorem_3_17_sharper(m, [1.0], [1.0], constant=1.0, beta=0.1)
     >>> round(float(bound) * m**2, 3)
@@ -320,8 +296,6 @@ def corollary_3_18_printed(
 
     Parameters as :func:`theorem_3_17_printed`, with beta in (0, 1/2].
 
-    Examples
-    --------
     >>> float(corollary_3_18_printed(1, [1.0], [1.0], constant=1.0, beta=0.5).round(6))
     7.125
     """
@@ -337,8 +311,6 @@ def corollary_3_18_corrected(
 
     Parameters as :func:`corollary_3_18_printed`.
 
-    Examples
-    --------
     >>> float(corollary_3_18_corrected(1, [1.0], [1.0], constant=1.0, beta=0.5).round(6))
     10.5
     """
@@ -387,8 +359,6 @@ def corollary_3_19_limit(p: ArrayLike, weights: ArrayLike, *, constant: float) -
 
     Parameters and errors as :func:`corollary_3_19`, without beta.
 
-    Examples
-    --------
     >>> corollary_3_19_limit([0.5, 0.0], [1.0, 0.0], constant=1.0)
     4.0
     """
@@ -415,10 +385,6 @@ def excess_risk_equal_counts(
     beta : float
         > 0.
 
-    Returns
-    -------
-    ndarray, shape of visits
-
     Examples
     --------
     >>> float(excess_risk_equal_counts(10, [0.5, 0.5], constant=3.0, beta=10.0).round(12))
@@ -444,10 +410,6 @@ def excess_risk_given_counts(
         Visit counts.
     weights, constant, beta
         As :func:`excess_risk_equal_counts`.
-
-    Returns
-    -------
-    ndarray, shape (...)
 
     Examples
     --------

@@ -157,10 +157,6 @@ def smallest_false_positive_rate(
     epsilon, delta
         As in :func:`largest_advantage`; the shapes of recall and epsilon broadcast.
 
-    Returns
-    -------
-    ndarray, shape (...)
-
     Examples
     --------
     >>> float(smallest_false_positive_rate(0.9, epsilon=1.0).round(4))
@@ -190,10 +186,6 @@ def largest_precision(
         Share of members among the records that may be accused, each in (0, 1).
     epsilon, delta
         As in :func:`largest_advantage`; all shapes broadcast.
-
-    Returns
-    -------
-    ndarray, shape (...)
 
     Examples
     --------

@@ -79,11 +79,6 @@ def lemma_3_1_proof_bound(
     smoothed : {"variance", "deviation"}
         What changes by at most beta: ln sigma^2 or ln sigma.
 
-    Returns
-    -------
-    ndarray
-        In the units of epsilon.
-
     Examples
     --------
     >>> (lemma_3_1_proof_bound([1.0, 5.0], 0.999999, 1) / [1, 5]).round(3).tolist()
@@ -107,21 +102,9 @@ def lemma_3_1_event_bound(
     """The bound (2) as it stands, before :func:`lemma_3_1_proof_bound` simplifies it.
 
     Where the first Gaussian is the wider one it is the largest loss on the event of the proof,
-    attained. At most :func:`lemma_3_1_proof_bound`; below epsilon a little further, up to
-    epsilon = 8.
+    attained. At most :func:`lemma_3_1_proof_bound`, whose parameters it shares; below epsilon a
+    little further, up to epsilon = 8.
 
-    Parameters
-    ----------
-    epsilon, delta, dimension, smoothed
-        As in :func:`lemma_3_1_proof_bound`.
-
-    Returns
-    -------
-    ndarray
-        In the units of epsilon.
-
-    Examples
-    --------
     >>> (lemma_3_1_event_bound([5.0, 8.0], 0.999999, 1) / [5, 8]).round(3).tolist()
     [0.73, 0.974]
     """
@@ -151,9 +134,7 @@ def _lemma_3_1(
 def lemma_3_2_constants(
     epsilon: ArrayLike, delta: ArrayLike, dimension: ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
-    r"""alpha and beta of Lemma 3.2.
-
-    With C = sqrt(2 ln(4/delta)),
+    """alpha and beta of Lemma 3.2. With C = sqrt(2 ln(4/delta)),
 
         alpha = 15 C / eps,   beta = 2 ln 2 eps / (5 (sqrt d + C)^2).
 
@@ -163,16 +144,7 @@ def lemma_3_2_constants(
     Parameters
     ----------
     epsilon, delta, dimension : array_like
-        In (0, 5], in (0, 1), >= 1; they broadcast.
-
-    Returns
-    -------
-    (ndarray, ndarray)
-
-    Raises
-    ------
-    ValueError
-        Outside the lemma's conditions.
+        In (0, 5], in (0, 1), >= 1; they broadcast. A ValueError outside of these.
 
     Examples
     --------
@@ -194,7 +166,7 @@ def lemma_3_2_constants(
 
 
 def lemma_3_2_parts(epsilon: ArrayLike, delta: ArrayLike, dimension: ArrayLike) -> FloatArray:
-    r"""The five parts of the loss in the proof of Lemma 3.2, each at most eps/5.
+    """The five parts of the loss in the proof of Lemma 3.2, each at most eps/5; shape (..., 5).
 
     For sigma_1^2/sigma_2^2 between e^{-beta} and e^{beta}, ||mu_1 - mu_2|| <= sigma_1/alpha and
     z in Omega (:func:`lemma_3_2_event`), with C as in :func:`lemma_3_2_constants` and
@@ -206,18 +178,8 @@ def lemma_3_2_parts(epsilon: ArrayLike, delta: ArrayLike, dimension: ArrayLike) 
     4. 3/(2 alpha^2), the shift itself (3.32);
     5. 3 C/alpha, the shift times the noise along it (3.32); equal to eps/5.
 
-    Parameters
-    ----------
-    epsilon, delta, dimension : array_like
-        As in :func:`lemma_3_2_constants`.
+    Parameters as :func:`lemma_3_2_constants`.
 
-    Returns
-    -------
-    ndarray, shape (..., 5)
-        In the units of epsilon.
-
-    Examples
-    --------
     >>> (lemma_3_2_parts(1.0, 0.1, 40) * 5).round(3).tolist()
     [0.339, 0.063, 0.654, 0.005, 1.0]
     """
@@ -275,23 +237,11 @@ def lemma_3_2_event(points: ArrayLike, direction: ArrayLike, delta: float) -> Bo
 
 
 def lemma_3_2_missed(delta: float, dimension: int) -> tuple[float, float, float]:
-    r"""Exact probabilities that Z_1 misses Omega_a, Omega_b, and Omega.
+    """Exact probabilities that Z_1 misses Omega_a, Omega_b, and Omega.
 
-    The proof needs at most delta/2, delta/2 and delta (3.15).
+    The proof needs at most delta/2, delta/2 and delta (3.15), for delta in (0, 1) and a dimension
+    d >= 1.
 
-    Parameters
-    ----------
-    delta : float
-        In (0, 1).
-    dimension : int
-        d >= 1.
-
-    Returns
-    -------
-    (float, float, float)
-
-    Examples
-    --------
     >>> [round(p, 5) for p in lemma_3_2_missed(0.1, 2)]
     [0.0066, 0.00058, 0.00687]
     """
@@ -311,19 +261,8 @@ def lemma_3_2_missed(delta: float, dimension: int) -> tuple[float, float, float]
 
 
 def equation_3_13(threshold: ArrayLike) -> FloatArray:
-    """Equation (3.13): 2 e^{-t^2/2} bounds P[|N(0, 1)| > t], t >= 0.
+    """Equation (3.13): 2 e^{-t^2/2} bounds P[|N(0, 1)| > t], t >= 0; elementwise.
 
-    Parameters
-    ----------
-    threshold : array_like
-        t >= 0.
-
-    Returns
-    -------
-    ndarray, shape of threshold
-
-    Examples
-    --------
     >>> float(equation_3_13(0.0))
     2.0
     """
@@ -334,20 +273,8 @@ def equation_3_13(threshold: ArrayLike) -> FloatArray:
 def equation_3_14_threshold(t: ArrayLike, dimension: ArrayLike) -> FloatArray:
     """Equation (3.14), Laurent and Massart: chi^2_d exceeds this with probability <= e^{-t}.
 
-    Parameters
-    ----------
-    t : array_like
-        >= 0.
-    dimension : array_like
-        Degrees of freedom d >= 1; broadcasts with t.
+    d + 2 sqrt(d t) + 2 t for t >= 0 and d >= 1 degrees of freedom; they broadcast.
 
-    Returns
-    -------
-    ndarray
-        d + 2 sqrt(d t) + 2 t.
-
-    Examples
-    --------
     >>> float(equation_3_14_threshold(4.0, 1))
     13.0
     """
@@ -372,7 +299,7 @@ def _ball_radius(delta: ArrayLike, dimension: FloatArray | np.float64) -> FloatA
 
 
 def lemma_3_3(first: ArrayLike, second: ArrayLike, epsilon: float) -> tuple[FloatArray, FloatArray]:
-    r"""Lemma 3.3 for finite distributions: what its condition needs, and what privacy needs.
+    """Lemma 3.3 for finite distributions: what its condition needs, and what privacy needs.
 
     The smallest delta that condition 1 allows is P_1[p_1 > e^eps p_2], the mass of the
     outcomes whose loss exceeds eps. The lemma says that the exact
@@ -392,18 +319,13 @@ def lemma_3_3(first: ArrayLike, second: ArrayLike, epsilon: float) -> tuple[Floa
 
     Examples
     --------
-    >>> beyond, delta = lemma_3_3([0.6, 0.4], [0.4, 0.6], 0.1)
-    >>> round(float(beyond), 3), round(float(delta), 3)
-    (0.6, 0.158)
+    >>> [float(x.round(3)) for x in lemma_3_3([0.6, 0.4], [0.4, 0.6], 0.1)]
+    [0.6, 0.158]
     """
-    p, q = check.finite_array("first", first), check.finite_array("second", second)
     eps = check.not_negative("epsilon", epsilon)
-    if p.ndim == 0 or q.ndim == 0 or p.shape[-1] != q.shape[-1]:
+    p, q = (check.distributions(x, y, None) for x, y in (("first", first), ("second", second)))
+    if p.shape[-1] != q.shape[-1]:
         raise ValueError(f"both must share their last axis, got shapes {p.shape}, {q.shape}")
-    p, q = check.normalised("first", first, p), check.normalised("second", second, q)
-    for name, x in (("first", p), ("second", q)):
-        if (x < 0).any() or (np.abs(x.sum(axis=-1) - 1) > 1e-9).any():
-            raise ValueError(f"{name} must be non-negative and sum to one in the last axis")
     with np.errstate(over="ignore"):  # e^eps may be infinite; where q = 0 it does not matter
         excess = p - np.where(q > 0, np.exp(eps) * np.where(q > 0, q, 1.0), 0.0)
     return np.where(excess > 0, p, 0.0).sum(axis=-1), np.maximum(excess, 0.0).sum(axis=-1)
@@ -415,7 +337,7 @@ def lemma_3_3(first: ArrayLike, second: ArrayLike, epsilon: float) -> tuple[Floa
 def worst_pair(
     alpha: float, beta: float, epsilon: float, dimension: int, *, points: int = 17
 ) -> WorstPair:
-    r"""The pair of Gaussians with the largest exact delta among those that (a), (b) admit.
+    """The pair of Gaussians with the largest exact delta among those that (a), (b) admit.
 
     Both conditions hold for both orders. In units of sigma_2 a pair is given by
     x = ln(sigma_1^2/sigma_2^2) in [-beta, beta] and a distance of at most
@@ -438,10 +360,6 @@ def worst_pair(
         d >= 1.
     points : int
         At least 3, odd (so that equal variances are among them).
-
-    Returns
-    -------
-    WorstPair
 
     Examples
     --------
@@ -479,15 +397,8 @@ def worst_delta(
     """The largest exact delta under conditions (a) and (b): :func:`worst_pair` alone.
 
     A mechanism that uses alpha and beta is (epsilon, delta)-private if this is at most
-    delta, and only then if its neighbours attain the conditions.
+    delta, and only then if its neighbours attain the conditions. Parameters as there.
 
-    Parameters
-    ----------
-    alpha, beta, epsilon, dimension, points
-        As in :func:`worst_pair`.
-
-    Examples
-    --------
     >>> alpha, beta = smoothing_constants(100.0, 0.1, 1)  # Lemma 3.1 far outside its range
     >>> round(worst_delta(float(alpha), float(beta), 100.0, 1), 3)
     0.553
@@ -500,23 +411,15 @@ def calibrated_alpha(
 ) -> float:
     """The least alpha for which (a) and (b) with this beta give (epsilon, delta)-privacy.
 
-    The inverse of :func:`worst_delta` in alpha, in which it does not increase (proved).
+    The inverse of :func:`worst_delta` in alpha, in which it does not increase (proved). Infinity
+    if beta is so large that different variances alone break the promise.
 
     Parameters
     ----------
-    beta : float
-        > 0.
-    epsilon, delta : float
-        > 0; in (0, 1).
-    dimension : int
-        d >= 1.
-    points : int
+    beta, epsilon, delta : float
+        > 0, > 0, in (0, 1).
+    dimension, points : int
         As in :func:`worst_pair`.
-
-    Returns
-    -------
-    float
-        Infinity if beta is so large that different variances alone break the promise.
 
     Examples
     --------
@@ -546,15 +449,9 @@ def largest_beta(epsilon: float, delta: float, dimension: int) -> float:
     """The beta beyond which condition (b) alone breaks the promise, whatever alpha.
 
     The beta at which two Gaussians with *equal* means and variances in the ratio e^beta,
-    the wider first, have exact delta(epsilon) = delta. No alpha helps beyond it.
+    the wider first, have exact delta(epsilon) = delta. No alpha helps beyond it. Parameters as
+    :func:`calibrated_alpha`.
 
-    Parameters
-    ----------
-    epsilon, delta, dimension
-        As in :func:`calibrated_alpha`.
-
-    Examples
-    --------
     >>> round(largest_beta(0.1, 0.1, 40), 4)
     0.0772
     """

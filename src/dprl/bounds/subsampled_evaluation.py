@@ -351,8 +351,6 @@ def direct_noise(
     The average of F_x over *all* trajectories, 0 where x does not visit s; it estimates V(s) only
     if every trajectory visits s. Neighbours replace one trajectory.
 
-    Examples
-    --------
     >>> round(direct_noise(10_000, 40, 0.1, 0.1), 5)
     0.0018
     """
@@ -372,8 +370,6 @@ def crossover_constant(
 
     Parameters as in :func:`least_subsampled_noise`.
 
-    Examples
-    --------
     >>> round(crossover_constant(0.1, 0.1), 3)
     5.432
     """

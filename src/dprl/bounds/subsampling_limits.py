@@ -87,10 +87,6 @@ def half_line_delta(
     fraction : float
         k/n in (0, 1].
 
-    Returns
-    -------
-    ndarray
-
     Notes
     -----
     A sum over B of O(sqrt(m)) terms; what is left out is below 1e-14.
@@ -172,8 +168,6 @@ def noise_lower_bound_sharper(
 
     Parameters as :func:`noise_lower_bound`.
 
-    Examples
-    --------
     >>> noise_lower_bound_sharper(10**6, [1, 10**3], [200, 100], 1.0, 1e-5).round(4).tolist()
     [1.0, 0.9992]
     """
@@ -283,8 +277,6 @@ def name_and_shame_threshold(epsilon: float, delta: float) -> float:
 
     Parameters as :func:`total_threshold`.
 
-    Examples
-    --------
     >>> round(name_and_shame_threshold(0.1, 0.1), 2)
     0.9
     """

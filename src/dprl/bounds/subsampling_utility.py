@@ -36,10 +36,7 @@ from numpy.typing import ArrayLike
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.bounds.subsampling_limits import (
-    checked_records,
-    plain_mechanism,
-)
+from dprl.bounds.subsampling_limits import checked_records, plain_mechanism
 from dprl.privacy.accounting import subsampled_gaussian_mu
 from dprl.privacy.averages import averaged_gaussian_mu
 from dprl.privacy.subsampling import base_guarantee_printed
@@ -109,8 +106,6 @@ def theorem_4_9_corrected(
 
     Parameters as :func:`theorem_4_9_printed`.
 
-    Examples
-    --------
     >>> float(theorem_4_9_corrected(100, 0.5, 0.1).round(6))
     0.002021
     """
@@ -152,8 +147,6 @@ def equation_4_21_printed(m: ArrayLike, k: ArrayLike) -> FloatArray:
 
     AVSS does not depend on m. The equation's own left side is (1/m) AVSS^2/V.
 
-    Examples
-    --------
     >>> float(equation_4_21_printed(4, 5))
     0.05
     """
@@ -165,8 +158,6 @@ def equation_4_21_corrected(n: ArrayLike, k: ArrayLike, variance: ArrayLike) -> 
 
     Parameters as :func:`section_4_5_avss_squared`.
 
-    Examples
-    --------
     >>> float(equation_4_21_corrected(20, 20, 0.25))
     0.0
     """
@@ -235,8 +226,6 @@ def corollary_4_15_corrected(
 
     Parameters as :func:`corollary_4_15_printed`.
 
-    Examples
-    --------
     >>> float(corollary_4_15_corrected(100, 4, 50, 0.5, 0.1, 0.25).round(6))
     0.002646
     """
@@ -315,8 +304,6 @@ def theorem_4_16_lower_bound(
 
     Parameters as :func:`theorem_4_16_ratio`; NaN in the same places.
 
-    Examples
-    --------
     >>> float(theorem_4_16_lower_bound(10_000, 10**6, 5_000, 0.9, 1e-5).round(1))
     212.6
     """
@@ -398,10 +385,6 @@ def theorem_4_17_printed(n: int, m: ArrayLike, k: ArrayLike, epsilon: float) -> 
     epsilon : float
         > 0.
 
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> float(theorem_4_17_printed(10_000, 1, 1, 0.1).round(1))
@@ -421,8 +404,6 @@ def theorem_4_17_corrected(
 
     Parameters as :func:`theorem_4_17_printed`, and V >= 0.
 
-    Examples
-    --------
     >>> rate = theorem_4_17_corrected(10**6, 10**4, 10**4, 1.0, 0.25)
     >>> bool(rate > 400 * theorem_4_17_printed(10**6, 10**4, 10**4, 1.0))
     True
