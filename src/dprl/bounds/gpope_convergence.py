@@ -180,8 +180,7 @@ def noise_constant_printed(n: int, clip: float, sigma: float, m: int, iterations
     >>> noise_constant_printed(1, 2.0, 1.0, 10, 10), noise_constant(1, 2.0, 1.0, 10, 10)
     (320.0, 80.0)
     """
-    d, total, h, s, size = _noise(n, clip, sigma, m, iterations)
-    return size**2 * d * h**4 * s**4 / total
+    return noise_constant(n, clip, sigma, m, iterations) * (clip * sigma) ** 2
 
 
 def noise_constant(n: int, clip: float, sigma: float, m: int, iterations: int) -> float:
@@ -189,8 +188,9 @@ def noise_constant(n: int, clip: float, sigma: float, m: int, iterations: int) -
 
     Parameters as :func:`noise_constant_printed`.
     """
-    d, total, h, s, size = _noise(n, clip, sigma, m, iterations)
-    return size**2 * d * h**2 * s**2 / total
+    d, h = 2 * check.whole("n", n), check.positive("clip", clip)
+    size, s = check.whole("m", m), check.not_negative("sigma", sigma)
+    return size**2 * d * h**2 * s**2 / check.whole("iterations", iterations)
 
 
 def equation_6_1_printed(n: int, c2: float, epsilon: float, delta: float) -> float:
@@ -318,7 +318,7 @@ class Contraction:
     def constant_step(
         self, squared: float, beta: float, iterations: int, spread: float
     ) -> TwoTerms:
-        """(5): what takes the place of terms I and II after N >= 0 iterations; as :meth:`one_step`."""
+        """(5): what takes the place of terms I and II after N >= 0 iterations."""
         start, step, s = self._arguments(squared, beta, spread)
         number = check.whole("iterations", iterations, minimum=0)
         shrinkage = min(step / (2 * self.largest), 1.0)  # at most 1, but for rounding
@@ -327,7 +327,9 @@ class Contraction:
 
     def schedule(self, eta: float) -> tuple[float, float]:
         """2 Lam eta and the least i_0 >= 0 of (6), for beta_i = 2 Lam eta/(i + i_0); eta > 1."""
-        size = self._eta(eta)
+        size = check.positive("eta", eta)
+        if size <= 1:
+            raise ValueError(f"eta must exceed 1, got {eta!r}")
         numerator = 2 * self.largest * size
         return numerator, max(0.0, numerator / self.largest_step - 1)
 
@@ -339,12 +341,11 @@ class Contraction:
         ``squared`` is |xi_1|_P^2 >= 0, ``spread`` S >= 0. The larger of the two in H counts:
         decay or floor is 0.
         """
-        size = self._eta(eta)
-        _, offset = self.schedule(size)
+        _, offset = self.schedule(eta)
         start, s = check.not_negative("squared", squared), check.not_negative("spread", spread)
         number = check.whole("iterations", iterations, minimum=0)
         first = (1 + offset) * start
-        second = 4 * size**2 * self.largest**3 * s / (size - 1)
+        second = 4 * eta**2 * self.largest**3 * s / (eta - 1)
         at = number + 1 + offset
         return TwoTerms(first / at, 0.0) if first >= second else TwoTerms(0.0, second / at)
 
@@ -353,12 +354,6 @@ class Contraction:
         if step > self.largest_step * (1 + 1e-12):
             raise ValueError(f"beta must be at most {self.largest_step:g}, got {beta!r}")
         return check.not_negative("squared", squared), step, check.not_negative("spread", spread)
-
-    def _eta(self, eta: float) -> float:
-        size = check.positive("eta", eta)
-        if size <= 1:
-            raise ValueError(f"eta must exceed 1, got {eta!r}")
-        return size
 
 
 @dataclass(frozen=True)
@@ -455,16 +450,4 @@ def _printed(
         check.positive("step", step),
         check.positive("smallest", smallest),
         check.not_negative("variance", variance),
-    )
-
-
-def _noise(
-    n: int, clip: float, sigma: float, m: int, iterations: int
-) -> tuple[int, int, float, float, int]:
-    return (
-        2 * check.whole("n", n),
-        check.whole("iterations", iterations),
-        check.positive("clip", clip),
-        check.not_negative("sigma", sigma),
-        check.whole("m", m),
     )

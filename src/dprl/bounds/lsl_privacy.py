@@ -22,8 +22,8 @@ and ||M'^{-1}|| <= 2m/lambda. For 0/1 features in which states share parameters,
 largest step over *all* neighbours is known:
 :func:`~dprl.private_evaluation.lsl_global_sensitivity`.
 
-Nothing here is private: counts, returns and theta are data. Where arguments have the shape (..., N),
-results have the shape (...).
+Nothing here is private: counts, returns and theta are data. Where arguments have the shape
+(..., N), results have the shape (...).
 """
 
 from __future__ import annotations
