@@ -375,15 +375,6 @@ def test_one_sub_sample_of_everything_is_the_promise_or_something_more_lenient()
     assert optimal_composition_delta(e, d, 1, 1e-4) <= 0.1
 
 
-def test_the_base_delta_can_be_capped():
-    arguments = (0.1, 0.1, 10_000, 10, 100)
-    assert base_guarantee_optimal(*arguments)[1] > 0.5
-    e, d = base_guarantee_optimal(*arguments, base_delta_below=0.1)
-    assert d < 0.1
-    assert e > 0
-    assert optimal_composition_delta(*amplified(e, d, 0.01), 10, 0.1) <= 0.1
-
-
 def test_a_base_without_delta():
     e, d = base_guarantee_optimal(1.0, 1e-5, 10_000, 16, 2500, 0.0)
     assert d == 0
@@ -471,10 +462,6 @@ def test_sizes_and_targets(arguments, error):
         (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 10, 0.05), "already costs"),
         (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 10, 1.0), "base_delta must lie"),
         (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 10, -0.1), "base_delta must not"),
-        (
-            lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 10, base_delta_below=2),
-            "base_delta_below",
-        ),
         (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 11), "k must not exceed n"),
         (
             lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 5, 1e-3, noise=lambda e, d: 1 / e),

@@ -97,17 +97,10 @@ def missed_given_data(n: int, visits: ArrayLike, size: int) -> FloatArray:
 
     Parameters
     ----------
-    n : int
-        Number of trajectories.
+    n, size : int
+        Number of trajectories, and k in 1 .. n.
     visits : array_like of int
-        |X_s|, in 0 .. n; any shape. *Not private* if they come from data.
-    size : int
-        k in 1 .. n.
-
-    Returns
-    -------
-    ndarray
-        Same shape as ``visits``.
+        |X_s|, in 0 .. n; any shape, that of the result. *Not private* if they come from data.
 
     Notes
     -----
@@ -141,23 +134,12 @@ def _none_of(n: int, visits: int, size: int) -> float:
 
 
 def missed(visit_probabilities: ArrayLike, size: int) -> FloatArray:
-    """(1 - p_s)^k, the probability that k independent trajectories never visit a state.
+    """(1 - p_s)^k, the probability that k >= 1 independent trajectories never visit a state.
 
-    Parameters
-    ----------
-    visit_probabilities : array_like
-        p_s in [0, 1]; any shape.
-    size : int
-        k >= 1.
-
-    Examples
-    --------
-    >>> missed([0.5, 1.0], 3).tolist()
+    >>> missed([0.5, 1.0], 3).tolist()  # p_s in [0, 1]; any shape
     [0.125, 0.0]
     """
-    p = check.finite_array("visit_probabilities", visit_probabilities)
-    if p.size and (p.min() < 0 or p.max() > 1):
-        raise ValueError("visit_probabilities must lie in [0, 1]")
+    p = check.unit_array("visit_probabilities", visit_probabilities)
     k = check.whole("size", size)
     small = np.exp(k * np.log1p(-np.minimum(p, 0.5)))  # 1 - p would round a small p away
     return np.where(p < 0.5, small, (1 - p) ** k)
@@ -181,12 +163,8 @@ def subsampling_bias(
         F_X for a given batch (*not private*), or V for independent trajectories.
     missing : array_like, shape (N,)
         :func:`missed_given_data`, or :func:`missed`.
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        w >= 0, not all zero.
-    allow_rank_deficient : bool
-        As in :func:`~dprl.evaluation.lsw`.
+    features, weights, allow_rank_deficient
+        Phi and w >= 0, as in :func:`~dprl.evaluation.lsw`.
 
     Returns
     -------
@@ -251,10 +229,8 @@ def subsampled_noise(
     ----------
     subsamples, size : array_like
         m >= 1 and k >= 1; they broadcast.
-    n_states, f_max
-        As in :func:`plain_noise`.
-    base_epsilon, base_delta : float
-        The guarantee of each base run; epsilon in (0, 5].
+    n_states, base_epsilon, base_delta, f_max
+        As in :func:`plain_noise`; the guarantee is that of each base run.
 
     Examples
     --------
@@ -266,13 +242,9 @@ def subsampled_noise(
 
 
 def calibration_limit(
-    epsilon: float,
-    delta: float,
-    *,
-    accounting: ClosedAccounting = "printed",
-    slack: float | None = None,
+    epsilon: float, delta: float, *, accounting: ClosedAccounting = "printed"
 ) -> float:
-    """z of (5): k sqrt(m) times the base epsilon is at most n z, for every m and k.
+    """z of (5) at delta' = delta*/2: k sqrt(m) times the base epsilon is at most n z.
 
     Parameters
     ----------
@@ -281,8 +253,6 @@ def calibration_limit(
     accounting : {"printed", "closed-form"}
         :func:`~dprl.privacy.subsampling.base_guarantee_printed`, or
         :func:`~dprl.privacy.subsampling.base_guarantee`.
-    slack : float, optional
-        delta' in (0, delta*); default delta*/2.
 
     Examples
     --------
@@ -292,12 +262,9 @@ def calibration_limit(
     0.1947
     """
     eps, tail = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
-    s = tail / 2 if slack is None else check.open_unit("slack", slack)
-    if s >= tail:
-        raise ValueError(f"slack must be below delta = {tail:g}, got {slack!r}")
     if accounting not in CLOSED_ACCOUNTING:
         raise ValueError(f"accounting must be one of {CLOSED_ACCOUNTING}, got {accounting!r}")
-    big_l = -math.log(s)
+    big_l = -math.log(tail / 2)
     if accounting == "printed":
         return eps / math.sqrt(8 * big_l)
     return 2 * eps / (math.sqrt(2 * big_l) + math.sqrt(2 * big_l + 4 * eps))
@@ -312,23 +279,18 @@ def least_subsampled_noise(
     base_delta: float | None = None,
     f_max: float = 1.0,
     accounting: ClosedAccounting = "printed",
-    slack: float | None = None,
 ) -> FloatArray:
     """The lower bound (6) on the noise of sub-sample-and-average, for every m and k.
 
     Parameters
     ----------
-    n : array_like
-        Number of trajectories, >= 1; any shape.
-    n_states : int
-        N.
+    n, n_states, f_max
+        As in :func:`plain_noise`.
     epsilon, delta : float
         The promise of the whole.
     base_delta : float, optional
-        delta_b in (0, 1), or an upper bound on it; default delta* - delta', for all m k >= n.
-    f_max : float
-        F > 0.
-    accounting, slack
+        delta_b in (0, 1), or an upper bound on it; default delta*/2, for all m k >= n.
+    accounting
         As in :func:`calibration_limit`.
 
     Examples
@@ -337,8 +299,8 @@ def least_subsampled_noise(
     0.4205
     """
     count = check.array_from("n", n, 1)
-    z = calibration_limit(epsilon, delta, accounting=accounting, slack=slack)
-    tail = _base_delta(base_delta, delta, slack)
+    z = calibration_limit(epsilon, delta, accounting=accounting)
+    tail = _base_delta(base_delta, delta)
     top = check.positive("f_max", f_max) * math.sqrt(check.whole("n_states", n_states))
     return 5 * math.sqrt(2 * math.log(2 / tail)) * top / (count * z)
 
@@ -364,7 +326,6 @@ def crossover_constant(
     *,
     base_delta: float | None = None,
     accounting: ClosedAccounting = "printed",
-    slack: float | None = None,
 ) -> float:
     """c of (7): how much more noise than alpha F sqrt(N)/n sub-sampling needs.
 
@@ -373,8 +334,8 @@ def crossover_constant(
     >>> round(crossover_constant(0.1, 0.1), 3)
     5.432
     """
-    tail, base = check.open_unit("delta", delta), _base_delta(base_delta, delta, slack)
-    z = calibration_limit(epsilon, delta, accounting=accounting, slack=slack)
+    tail, base = check.open_unit("delta", delta), _base_delta(base_delta, delta)
+    z = calibration_limit(epsilon, delta, accounting=accounting)
     return math.sqrt(math.log(2 / base) / math.log(2 / tail)) * epsilon / z
 
 
@@ -386,9 +347,8 @@ def least_lsl_ratio(
     weights: ArrayLike,
     base_delta: float | None = None,
     accounting: ClosedAccounting = "printed",
-    slack: float | None = None,
 ) -> float:
-    r"""Sub-sampled DP-LSL has at least this many times the noise of plain DP-LSL, equation (9).
+    """Sub-sampled DP-LSL has at least this many times the noise of plain DP-LSL, equation (9).
 
     For every n, m, k <= n (with m k >= n if base_delta is left out), Phi and lambda_k; plain with
     lambda_n = lambda_k n/k. Root mean square over independent trajectories on the left, any batch
@@ -397,18 +357,15 @@ def least_lsl_ratio(
 
     Parameters
     ----------
-    epsilon, delta, base_delta, accounting, slack
+    epsilon, delta, base_delta, accounting
         As in :func:`least_subsampled_noise`.
-    visit_probabilities : array_like, shape (N,)
-        p_s in [0, 1].
-    weights : array_like, shape (N,)
-        rho in [0, 1], not all zero.
+    visit_probabilities, weights : array_like, shape (N,)
+        p_s in [0, 1], and rho in [0, 1], not all zero.
 
     Examples
     --------
     >>> p = [s / 40 for s in range(1, 41)]
-    >>> ratio = least_lsl_ratio(
-    ...     1.0, 1e-5, visit_probabilities=p, weights=[1.0] * 40)
+    >>> ratio = least_lsl_ratio(1.0, 1e-5, visit_probabilities=p, weights=[1.0] * 40)
     >>> round(ratio, 2)
     7.27
     """
@@ -416,41 +373,24 @@ def least_lsl_ratio(
     if p.size == 0 or p.min() < 0 or p.max() > 1:
         raise ValueError("visit_probabilities must be one number in [0, 1] for each state")
     rho = regression_weights(weights, p.size)
-    c = crossover_constant(
-        epsilon, delta, base_delta=base_delta, accounting=accounting, slack=slack
-    )
+    c = crossover_constant(epsilon, delta, base_delta=base_delta, accounting=accounting)
     return c * math.sqrt(float(rho @ p / rho.sum()))
 
 
 def crossover_points(beta: ArrayLike, constant: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Both solutions of n e^{-(n-1) beta/2} = c; NaN where there is none.
+    """Both solutions of n e^{-(n-1) beta/2} = c, the smaller first; NaN where there is none.
 
     n = -(2/beta) W(-(c beta/2) e^{-beta/2}) with the two real branches of Lambert's function.
-    Sub-sampling can have less noise than plain DP-LSW only between them.
+    Sub-sampling can have less noise than plain DP-LSW only between them. beta and c are positive
+    and broadcast.
 
-    Parameters
-    ----------
-    beta : array_like
-        > 0.
-    constant : array_like
-        c > 0; they broadcast.
-
-    Returns
-    -------
-    (ndarray, ndarray)
-        The smaller and the larger solution.
-
-    Examples
-    --------
     >>> low, high = crossover_points(5.8e-4, 6.0)
     >>> float(low.round(2)), int(high.round(-2))
     (6.01, 29300)
     """
     b, c = np.broadcast_arrays(
-        check.finite_array("beta", beta), check.finite_array("constant", constant)
+        check.positive_array("beta", beta), check.positive_array("constant", constant)
     )
-    if (b <= 0).any() or (c <= 0).any():
-        raise ValueError("beta and constant must be positive")
     argument = -(c * b / 2) * np.exp(-b / 2)
     real = argument >= -math.exp(-1)
     inside = np.where(real, argument, -0.1)
@@ -459,17 +399,12 @@ def crossover_points(beta: ArrayLike, constant: ArrayLike) -> tuple[FloatArray, 
 
 
 def crossover(
-    n_states: int,
-    epsilon: float,
-    delta: float,
-    *,
-    accounting: ClosedAccounting = "printed",
-    slack: float | None = None,
+    n_states: int, epsilon: float, delta: float, *, accounting: ClosedAccounting = "printed"
 ) -> tuple[float, float]:
     """Between which n the law (7) lets sub-sampling have less noise than plain DP-LSW.
 
     Outside, no m and k with m k >= n do. Inside, some do if m may be large enough, but near the
-    ends none may: (6) is approached and not attained.
+    ends none may: (6) is approached and not attained. NaN if plain always has less noise.
 
     Parameters
     ----------
@@ -477,15 +412,8 @@ def crossover(
         N, also the dimension.
     epsilon, delta : float
         The promise; epsilon in (0, 5].
-    accounting : {"printed", "closed-form"}
+    accounting
         As in :func:`calibration_limit`.
-    slack : float, optional
-        delta', below delta* and at most 1/2; default delta*/2.
-
-    Returns
-    -------
-    (float, float)
-        The smaller and the larger crossover point; NaN if plain always has less noise.
 
     Examples
     --------
@@ -494,15 +422,11 @@ def crossover(
     (5.4, 29600)
     """
     constants = GaussianSmoothing(epsilon, delta, check.whole("n_states", n_states))
-    if slack is not None and slack > 0.5:
-        raise ValueError(f"slack must be at most 1/2, got {slack!r}")
-    c = crossover_constant(epsilon, delta, accounting=accounting, slack=slack)
+    c = crossover_constant(epsilon, delta, accounting=accounting)
     low, high = crossover_points(constants.beta, c)
     return float(low), float(high)
 
 
-def _base_delta(base_delta: float | None, delta: float, slack: float | None) -> float:
-    """delta_b as given, or the largest with m k >= n: delta* - delta'."""
-    if base_delta is None:
-        return delta - (delta / 2 if slack is None else slack)
-    return check.open_unit("base_delta", base_delta)
+def _base_delta(base_delta: float | None, delta: float) -> float:
+    """delta_b as given, or the largest with m k >= n: delta* - delta' = delta*/2."""
+    return delta / 2 if base_delta is None else check.open_unit("base_delta", base_delta)

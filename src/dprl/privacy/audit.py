@@ -233,11 +233,10 @@ def audit_samples(
     confidence: float = 0.95,
     score: Score | None = None,
     fit: Fit | None = None,
-    tuning_fraction: float = 0.5,
 ) -> AuditResult:
     """Lower bound on epsilon from independent runs on two neighbouring inputs.
 
-    The runs are split at random. On the tuning runs every event "score >= t" and "score
+    The runs are split at random into halves. On the tuning runs every event "score >= t" and "score
     <= t" (about 256 thresholds t) is tried in both directions, and the one with the
     largest bound (4) is kept; the others are then counted for this event alone.
 
@@ -262,8 +261,6 @@ def audit_samples(
     fit : callable, optional
         Learns the score from the tuning runs, for example :func:`fit_frequencies`. By
         default the number itself for outputs of shape (n,), else :func:`fit_projection`.
-    tuning_fraction : float
-        Part of the runs that chooses the event, in (0, 1).
 
     Returns
     -------
@@ -285,7 +282,6 @@ certify at most 8.6
     """
     first, second = np.asarray(samples), np.asarray(samples_other)
     d, level = check.below_one("delta", delta), 1 - check.open_unit("confidence", confidence)
-    fraction = check.open_unit("tuning_fraction", tuning_fraction)
     if first.ndim == 0 or second.ndim == 0 or first.shape[1:] != second.shape[1:]:
         raise ValueError(
             "samples must have one output per run in the first axis and the same shape "
@@ -293,8 +289,8 @@ certify at most 8.6
         )
     if score is not None and fit is not None:
         raise ValueError("give a score that is fixed, or a fit that learns one, not both")
-    tune, held = _split(first, fraction, check.generator(rng))
-    tune_other, held_other = _split(second, fraction, rng)
+    tune, held = _split(first, check.generator(rng))
+    tune_other, held_other = _split(second, rng)
     if score is None:
         score = (fit or _default_fit)(tune, tune_other)
 
@@ -471,14 +467,12 @@ def _raw_bound(
     return np.where(excess > 0, ratio, np.log(np.finfo(np.float64).tiny) + excess)
 
 
-def _split(
-    samples: NDArray[Any], fraction: float, rng: np.random.Generator
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    size = int(len(samples) * fraction)
-    if size < 2 or len(samples) - size < 2:
+def _split(samples: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
+    size = len(samples) // 2
+    if size < 2:
         raise ValueError(
-            f"at least two runs are needed to choose the event and two to count, got "
-            f"{len(samples)} with tuning_fraction {fraction:g}"
+            "at least two runs are needed to choose the event and two to count, "
+            f"got {len(samples)} in all"
         )
     order = rng.permutation(len(samples))
     return samples[order[:size]], samples[order[size:]]

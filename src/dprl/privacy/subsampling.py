@@ -352,7 +352,6 @@ def base_guarantee_optimal(
     k: int,
     base_delta: float | None = None,
     *,
-    base_delta_below: float = 1.0,
     noise: Callable[[float, float], float] | None = None,
 ) -> tuple[float, float]:
     """Largest base epsilon that keeps a promise by exact amplification (1) and optimal composition.
@@ -368,9 +367,7 @@ def base_guarantee_optimal(
         Records, sub-samples, records in a sub-sample; m >= 1, 1 <= k <= n.
     base_delta : float, optional
         Delta of the base mechanism, in [0, 1). A larger one leaves less epsilon. By default it
-        is chosen to minimise ``noise``.
-    base_delta_below : float
-        In (0, 1]; only smaller base deltas are chosen. A base with a delta near 1 may do
+        is chosen to minimise ``noise``: it may come near 1, where the base mechanism may do
         anything with one record in a sub-sample, publish it for one.
     noise : callable, optional
         (epsilon, delta) -> size of the base mechanism's noise, positive and falling in both; by
@@ -427,15 +424,12 @@ def base_guarantee_optimal(
         return largest(q * given), given
 
     size = _classical_noise if noise is None else noise
-    cap = check.positive("base_delta_below", base_delta_below)
-    if cap > 1:
-        raise ValueError(f"base_delta_below must lie in (0, 1], got {base_delta_below!r}")
-    most = min(total, total_delta(q * cap, releases, 0.0))  # what the base deltas may cost in all
+    most = min(total, total_delta(q, releases, 0.0))  # what the base deltas may cost in all
 
     def split(share: float) -> tuple[float, float]:
         """The base guarantee when its deltas cost this share of the most they may."""
         step_delta = float(-np.expm1(np.log1p(-most * share) / releases))
-        base = min(step_delta / q, cap) * (1 - 1e-12)
+        base = min(step_delta / q, 1.0) * (1 - 1e-12)
         return largest(q * base), base
 
     def cost(logit: float) -> float:
