@@ -28,8 +28,6 @@ from dprl.private_evaluation import (
     LSW,
     Draws,
     lsl_global_sensitivity,
-    lsl_sensitivity_bound,
-    lsw_global_sensitivity,
 )
 from dprl.private_evaluation.average_then_perturb import (
     average_then_perturb,
@@ -163,7 +161,7 @@ def test_dp_lsw(name, pair):
     seen = [d.statistics((LOW, HIGH)) for d in pair]
     thetas = [lsw(s, phi, WEIGHTS) for s in seen]
     noise = [LSW(phi, WEIGHTS, **RANGE).noise(s.counts, **PROMISE) for s in seen]
-    assert moved(thetas) <= lsw_global_sensitivity(phi, WEIGHTS, **RANGE) + ROUNDING
+    assert moved(thetas) <= LSW(phi, WEIGHTS, **RANGE).global_sensitivity() + ROUNDING
     smooth(thetas, noise)
     for data in pair:
         release = dp_lsw(data, LSW(phi, WEIGHTS, **RANGE), rng=generator(), **PROMISE)
@@ -182,7 +180,7 @@ def test_dp_lsl(name, improved, pair):
     noise = [estimator.noise(s.counts, M, **PROMISE) for s in seen]
     most = lsl_global_sensitivity(phi, WEIGHTS, ridge, **RANGE)
     assert moved(thetas) <= most + ROUNDING
-    assert most <= lsl_sensitivity_bound(phi, WEIGHTS, ridge, M, **RANGE) + ROUNDING
+    assert most <= LSL(phi, WEIGHTS, ridge, **RANGE).global_sensitivity(M) + ROUNDING
     smooth(thetas, noise)
     for data in pair:
         release = dp_lsl(data, estimator, rng=generator(), **PROMISE)

@@ -11,12 +11,12 @@ from dprl.bounds import lsl_privacy
 from dprl.evaluation import lsl, lsw
 from dprl.features import aggregation, pseudo_inverse_norm, tabular
 from dprl.private_evaluation import (
+    LSL,
+    LSW,
     lsl_coefficient,
     lsl_global_sensitivity,
     lsl_local_bound,
-    lsl_sensitivity_bound,
     lsl_step_factor,
-    lsw_global_sensitivity,
     return_spread,
 )
 from dprl.trajectories import FirstVisitReturns, VisitStatistics
@@ -58,7 +58,7 @@ def pair(rng, k, low, high):
 def test_no_pair_of_neighbours_moves_lsw_further(name, bounds, k, seed):
     rng, (low, high) = np.random.default_rng(seed), bounds
     phi, w = FEATURES[name], rng.random(N) + 0.01
-    most = lsw_global_sensitivity(phi, w, f_max=high, f_min=low)
+    most = LSW(phi, w, f_max=high, f_min=low).global_sensitivity()
     one, other = (lsw(x, phi, w) for x in pair(rng, k, low, high))
     assert np.linalg.norm(one - other) <= most * (1 + 1e-12)
 
@@ -69,7 +69,7 @@ def test_no_pair_of_neighbours_moves_lsl_further(name, bounds, k, scale, seed):
     rng, (low, high) = np.random.default_rng(seed), bounds
     phi, rho, ridge = FEATURES[name], rng.random(N) + 1e-3, 10.0**scale
     rho = np.minimum(rho, 1.0)
-    most = lsl_sensitivity_bound(phi, rho, ridge, k, f_max=high, f_min=low)
+    most = LSL(phi, rho, ridge, f_max=high, f_min=low).global_sensitivity(k)
     one, other = (lsl(x, phi, rho, ridge) for x in pair(rng, k, low, high))
     assert np.linalg.norm(one - other) <= most * (1 + 1e-9)
 
@@ -94,7 +94,7 @@ def test_lsw_attains_it_where_states_share_parameters(name, bounds):
     low, high = bounds
     phi, w = FEATURES[name], np.linspace(0.2, 2, N)
     one, other = (lsw(x, phi, w) for x in extremes(low, high))
-    most = lsw_global_sensitivity(phi, w, f_max=high, f_min=low)
+    most = LSW(phi, w, f_max=high, f_min=low).global_sensitivity()
     assert np.linalg.norm(one - other) == pytest.approx(most, rel=1e-12)
 
 
@@ -104,7 +104,7 @@ def test_lsw_attains_it_where_states_share_parameters(name, bounds):
 def test_lsl_is_exact_where_states_share_parameters(name, k, bounds):
     task, (low, high) = (FEATURES[name], np.linspace(0.2, 1, N), 2.5), bounds
     exact = lsl_global_sensitivity(*task, f_max=high, f_min=low)
-    assert lsl_sensitivity_bound(*task, k, f_max=high, f_min=low) == exact
+    assert LSL(*task, f_max=high, f_min=low).global_sensitivity(k) == exact
     # the largest step: D c R / (c^2 R + lambda/2) in each group
     one, other = (lsl(x, *task) for x in extremes(low, high, k))
     assert np.linalg.norm(one - other) == pytest.approx(exact, rel=1e-12)
@@ -115,7 +115,7 @@ def test_lsl_bound_for_other_features_is_attained():
     phi, ridge = np.array([[1.0], [1 - 1e-6]]), 4.0  # ridge/2 is the square of the singular value
     ends = (VisitStatistics([1, 1], [v, v], 1, (-1, 1)) for v in (-1.0, 1.0))
     one, other = (lsl(x, phi, [1, 1], ridge) for x in ends)
-    bound = lsl_sensitivity_bound(phi, [1, 1], ridge, 1, f_max=1.0, f_min=-1.0)
+    bound = LSL(phi, [1, 1], ridge, f_max=1.0, f_min=-1.0).global_sensitivity(1)
     assert bound == pytest.approx(1.0, rel=1e-5)
     assert np.linalg.norm(one - other) == pytest.approx(bound, rel=1e-5)
 
@@ -132,15 +132,15 @@ def test_lsl_bound_is_the_largest_local_bound_or_the_norm_bound(bounds, ridge):
     factor = lsl_step_factor(phi, rho, ridge, size=size, improved=True)
     norm = 2 * size * np.sqrt(k * rho.sum() / (2 * ridge))
     expected = min(factor * np.sqrt(local), norm)
-    found = lsl_sensitivity_bound(phi, rho, ridge, k, f_max=high, f_min=low)
+    found = LSL(phi, rho, ridge, f_max=high, f_min=low).global_sensitivity(k)
     assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_closed_forms():
     ones = np.ones(40)
-    assert lsw_global_sensitivity(tabular(40), ones, f_max=2.0) == pytest.approx(2 * np.sqrt(40))
-    assert lsw_global_sensitivity(aggregation(40), ones, f_max=1.0) == pytest.approx(np.sqrt(20))
-    signed = lsw_global_sensitivity(tabular(40), ones, f_max=1.0, f_min=-2.0)
+    assert LSW(tabular(40), ones, f_max=2.0).global_sensitivity() == pytest.approx(2 * np.sqrt(40))
+    assert LSW(aggregation(40), ones, f_max=1.0).global_sensitivity() == pytest.approx(np.sqrt(20))
+    signed = LSW(tabular(40), ones, f_max=1.0, f_min=-2.0).global_sensitivity()
     assert signed == pytest.approx(return_spread(-2.0, 1.0)[0] * np.sqrt(40))
     assert lsl_global_sensitivity(tabular(40), ones, 6.0, f_max=1.0) == pytest.approx(
         np.sqrt(40) / 4
@@ -151,14 +151,14 @@ def test_closed_forms():
 def test_lsw_is_never_above_the_norm_bound(name, seed):
     phi, w = FEATURES[name], np.random.default_rng(seed).random(N) + 0.01
     norm_bound = pseudo_inverse_norm(phi, w) * np.sqrt(w.sum())
-    assert lsw_global_sensitivity(phi, w, f_max=1.0) <= norm_bound * (1 + 1e-12)
+    assert LSW(phi, w, f_max=1.0).global_sensitivity() <= norm_bound * (1 + 1e-12)
 
 
 def test_a_state_without_weight_adds_nothing():
     w = np.array([1.0, 0.0, 1.0, 1.0, 1.0, 1.0])
     with pytest.raises(ValueError, match="rank 5"):
-        lsw_global_sensitivity(tabular(6), w, f_max=1.0)
-    most = lsw_global_sensitivity(tabular(6), w, f_max=1.0, allow_rank_deficient=True)
+        LSW(tabular(6), w, f_max=1.0).global_sensitivity()
+    most = LSW(tabular(6), w, f_max=1.0, allow_rank_deficient=True).global_sensitivity()
     assert most == pytest.approx(np.sqrt(5))
 
 
@@ -169,15 +169,15 @@ def test_the_bounds_have_the_same_function():
 @pytest.mark.parametrize(
     ("bad", "match"),
     [
-        (lambda: lsw_global_sensitivity(tabular(2), [1.0], f_max=1.0), "one entry per state"),
-        (lambda: lsw_global_sensitivity(tabular(2), [1, 1], f_max=0.0), "f_max must be positive"),
-        (lambda: lsw_global_sensitivity(tabular(2), [1, -1], f_max=1.0), "negative"),
-        (lambda: lsw_global_sensitivity(tabular(2), [1, 1], f_max=1.0, f_min=1), "below f_max"),
+        (lambda: LSW(tabular(2), [1.0], f_max=1.0).global_sensitivity(), "one entry per state"),
+        (lambda: LSW(tabular(2), [1, 1], f_max=0.0).global_sensitivity(), "f_max must be positive"),
+        (lambda: LSW(tabular(2), [1, -1], f_max=1.0).global_sensitivity(), "negative"),
+        (lambda: LSW(tabular(2), [1, 1], f_max=1.0, f_min=1).global_sensitivity(), "below f_max"),
         (lambda: lsl_global_sensitivity([[1.0, 1.0]], [1.0], 1.0, f_max=1.0), "one parameter"),
         (lambda: lsl_global_sensitivity([[1.0], [2.0]], [1, 1], 1.0, f_max=1.0), "one positive"),
-        (lambda: lsl_sensitivity_bound(tabular(1), [1.0], 0.0, 3, f_max=1.0), "ridge"),
-        (lambda: lsl_sensitivity_bound(tabular(1), [2.0], 1.0, 3, f_max=1.0), "at most 1"),
-        (lambda: lsl_sensitivity_bound(tabular(1), [1.0], 1.0, 0, f_max=1.0), "n_trajectories"),
+        (lambda: LSL(tabular(1), [1.0], 0.0, f_max=1.0).global_sensitivity(3), "ridge"),
+        (lambda: LSL(tabular(1), [2.0], 1.0, f_max=1.0).global_sensitivity(3), "at most 1"),
+        (lambda: LSL(tabular(1), [1.0], 1.0, f_max=1.0).global_sensitivity(0), "n_trajectories"),
     ],
 )
 def test_bad_input_is_refused_with_a_reason(bad, match):

@@ -18,14 +18,12 @@ from dprl.private_evaluation.dp_lsl import (
     lsl_coefficient,
     lsl_global_sensitivity,
     lsl_local_bound,
-    lsl_sensitivity_bound,
     lsl_smooth_bound,
     lsl_step_factor,
 )
 from dprl.private_evaluation.dp_lsw import (
     LSW,
     dp_lsw,
-    lsw_global_sensitivity,
     lsw_local_bound,
     lsw_smooth_bound,
 )
@@ -92,10 +90,8 @@ __all__ = [
     "lsl_coefficient",
     "lsl_global_sensitivity",
     "lsl_local_bound",
-    "lsl_sensitivity_bound",
     "lsl_smooth_bound",
     "lsl_step_factor",
-    "lsw_global_sensitivity",
     "lsw_local_bound",
     "lsw_smooth_bound",
     "planned_error",

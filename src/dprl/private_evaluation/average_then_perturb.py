@@ -87,20 +87,8 @@ def average_then_perturb_diagnostics(
 ) -> AverageDiagnostics:
     """The average without noise, and the noise of it, for fresh index sets. *Not private.*
 
-    Parameters and errors as :func:`average_then_perturb`, which draws the same index sets
-    from a generator in the same state and adds the noise.
-
-    Examples
-    --------
-    >>> from dprl.features import tabular
-    >>> from dprl.private_evaluation import LSW
-    >>> data = FirstVisitReturns(np.full((50, 4), 0.5), np.ones((50, 4), dtype=bool))
-    >>> inside = average_then_perturb_diagnostics(
-    ...     data, LSW(tabular(4), [1] * 4, f_max=1), Blocks(10, 5),
-    ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
-    ... )
-    >>> inside.inclusions, inside.sensitivity
-    (1, 0.2)
+    Parameters, errors and index sets, given a generator in the same state, as in
+    :func:`average_then_perturb`, which adds the noise.
     """
     check.instance("data", data, FirstVisitReturns)
     check.instance("estimator", estimator, LeastSquares)
@@ -128,21 +116,10 @@ def average_then_perturb_diagnostics(
 def noise_of_average(
     sensitivity: float, subsamples: int, inclusions: int, epsilon: float, delta: float
 ) -> tuple[float, float]:
-    """Sensitivity (2) of the average of m estimates, and its noise; from public numbers.
+    """Sensitivity (2) of the average of m estimates, and the noise of each parameter.
 
-    Parameters
-    ----------
-    sensitivity : float
-        G of one estimate.
-    subsamples, inclusions : int
-        m, and b: the most sub-samples that hold one trajectory.
-    epsilon, delta : float
-        The promise of the one release.
-
-    Returns
-    -------
-    (float, float)
-        (b/m) G, and the standard deviation of each parameter's noise.
+    From public numbers: G of one estimate, m, b (the most sub-samples that hold one trajectory)
+    and the promise of the one release.
     """
     of_average = inclusions / subsamples * sensitivity  # (2)
     return of_average, of_average * _unit_noise(epsilon, delta)
@@ -174,8 +151,7 @@ def average_then_perturb(
 ) -> PrivateEstimate:
     """LSW or LSL on sub-samples without noise, their mean, and one Gaussian release of it.
 
-    The noise follows from equation (2) and the analytic Gaussian mechanism: it depends on the
-    index sets, not on the data. The proof is in the module's text.
+    The noise depends on the index sets, not on the data; proof in the module's text.
 
     Parameters
     ----------
@@ -208,11 +184,8 @@ def average_then_perturb(
     >>> from dprl.features import tabular
     >>> from dprl.private_evaluation import LSW
     >>> data = FirstVisitReturns(np.full((50, 2), 0.5), np.ones((50, 2), dtype=bool))
-    >>> release = average_then_perturb(
-    ...     data, LSW(tabular(2), [1, 1], f_max=1), Blocks(10, 5),
-    ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
-    ... )
-    >>> print(release.guarantee)
+    >>> lsw, ten, rng = LSW(tabular(2), [1, 1], f_max=1), Blocks(10, 5), np.random.default_rng(1)
+    >>> print(average_then_perturb(data, lsw, ten, epsilon=1, delta=0.01, rng=rng).guarantee)
     (1, 0.01)-differentially private; neighbours: replace one trajectory
     """
     inside = average_then_perturb_diagnostics(

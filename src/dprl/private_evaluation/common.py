@@ -109,14 +109,8 @@ class LeastSquares(ABC):
         It depends on the counts, which are data: it must not be published beside a release.
         With expected counts in their place it is a planning tool.
 
-        Parameters
-        ----------
-        counts : array_like, shape (..., N)
-            Visits of each state.
-        n_trajectories : int
-            Size of the batch; LSW does without.
-        epsilon, delta : float
-            In (0, 5] and (0, 1).
+        ``counts`` (..., N) are visits of each state; ``n_trajectories`` the size of the batch,
+        without which LSW does; ``epsilon`` lies in (0, 5] and ``delta`` in (0, 1).
         """
 
     @abstractmethod
@@ -132,7 +126,10 @@ class LeastSquares(ABC):
 
     @abstractmethod
     def global_sensitivity(self, n_trajectories: int) -> float:
-        """Bound on how far one trajectory moves theta, whatever the data; public."""
+        """Bound on the sup over all neighbours of ||theta_X - theta_X'||; public.
+
+        ``n_trajectories`` is the size of the batch, on which that of LSW does not depend.
+        """
 
 
 def released(
@@ -224,3 +221,18 @@ def integers_around(points: FloatArray, first: int, last: float) -> FloatArray:
     """Floor and ceiling of each point, clipped to [first, last]; last axis doubled."""
     both = np.concatenate([np.floor(points), np.ceil(points)], axis=-1)
     return np.asarray(np.clip(both, first, last), dtype=np.float64)
+
+
+def distances_to_try(points: FloatArray, last: float) -> FloatArray:
+    """0, and the integers around each point, clipped to [0, last]; shape (..., 2 N + 1)."""
+    ends = integers_around(points, 0, last)
+    return np.concatenate([np.zeros_like(ends[..., :1]), ends], axis=-1)
+
+
+def largest_term(terms: FloatArray, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The largest term in the last axis, and the first k that gives it."""
+    best = terms.argmax(axis=-1)[..., None]
+    return (
+        np.take_along_axis(terms, best, axis=-1)[..., 0],
+        np.take_along_axis(k, best, axis=-1)[..., 0],
+    )

@@ -27,7 +27,7 @@ of (2)'s terms is concave. On a piece A + B k its derivative vanishes where y = 
 so the maximum over integers is beside one of those points or at an end.
 
 The largest step over *all* neighbouring batches is exactly known where states share parameters
-(:func:`lsl_global_sensitivity`), bounded for other features (:func:`lsl_sensitivity_bound`).
+(:func:`lsl_global_sensitivity`), bounded for other features (:meth:`LSL.global_sensitivity`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from dprl.private_evaluation.common import (
     Noise,
     PrivateEstimate,
     clipped_statistics,
-    integers_around,
+    distances_to_try,
+    largest_term,
     public_range,
     released,
     return_spread,
@@ -106,13 +107,8 @@ def lsl_smooth_bound(
 ) -> tuple[FloatArray, FloatArray]:
     """psi(v) of equation (2), exactly, and the maximising k.
 
-    O(N log N) pieces and O(N^2) evaluations per batch, whatever m.
-
-    Parameters as :func:`lsl_local_bound`; ``beta`` > 0.
-
-    Returns
-    -------
-    psi, k : ndarray, shape (...)
+    O(N log N) pieces and O(N^2) evaluations per batch, whatever m. Parameters as
+    :func:`lsl_local_bound`; beta > 0. Both results have shape (...).
 
     Examples
     --------
@@ -140,14 +136,9 @@ def lsl_smooth_bound(
     positive = slope > 0
     at = np.divide(root**2 - level, slope, out=np.zeros_like(level), where=positive)
     stationary = np.where(positive, np.clip(at, begins, ends), begins)
-    k = np.concatenate([np.zeros_like(ends[..., :1]), integers_around(stationary, 0, m)], axis=-1)
+    k = distances_to_try(stationary, m)
     local = lsl_local_bound(v[..., None, :], rho, int(m), c, k, step_ratio=q)
-    terms = np.exp(-b * k) * local
-    best = terms.argmax(axis=-1)[..., None]
-    return (
-        np.take_along_axis(terms, best, axis=-1)[..., 0],
-        np.take_along_axis(k, best, axis=-1)[..., 0],
-    )
+    return largest_term(np.exp(-b * k) * local, k)
 
 
 def lsl_coefficient(features: ArrayLike, weights: ArrayLike, ridge: float) -> float:
@@ -155,10 +146,8 @@ def lsl_coefficient(features: ArrayLike, weights: ArrayLike, ridge: float) -> fl
 
     Parameters
     ----------
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
+    features, weights : array_like, shapes (N, d) and (N,)
+        Phi, and rho in [0, 1].
     ridge : float
         lambda > 0.
 
@@ -223,9 +212,8 @@ def lsl_step_factor(
 class LSL(LeastSquares):
     """Ridge least squares, weights rho in [0, 1], not all zero.
 
-    A ridge tuned on the data is not covered by any promise.
-
-    Attributes as :class:`~dprl.private_evaluation.common.LeastSquares`, and
+    A ridge tuned on the data is not covered by any promise. Attributes as
+    :class:`~dprl.private_evaluation.common.LeastSquares`, and
 
     Attributes
     ----------
@@ -237,11 +225,6 @@ class LSL(LeastSquares):
         Less noise for the same promise, and for any lambda > 0: lambda in place of
         lambda - ||Phi||^2 ||rho||_inf. False is the algorithm as printed.
 
-    Examples
-    --------
-    >>> from dprl.features import tabular
-    >>> LSL(tabular(4), [1] * 4, 6.0, f_max=1).global_sensitivity(100)
-    0.5
     """
 
     ridge: Any
@@ -317,14 +300,34 @@ class LSL(LeastSquares):
         return out
 
     def global_sensitivity(self, n_trajectories: int) -> float:
-        return lsl_sensitivity_bound(
-            self.features,
-            self.weights,
-            self.ridge,
-            n_trajectories,
-            f_max=self.f_max,
-            f_min=self.f_min,
-        )
+        """Bound on the sup over all neighbours of ||theta_X - theta_X'||, any features.
+
+        The exact value where states share parameters (:func:`lsl_global_sensitivity`). Elsewhere
+        the smaller of two bounds; F is the largest size of a return and k the number of
+        trajectories, which is public.
+
+        * The local bound of DP-LSL (Corollary 3.10, with lambda alone in the denominator) grows
+          with every count, so its value with all counts at k bounds every batch.
+        * 2 F sqrt(k sum_s rho_s / (2 lambda)), twice the largest norm of theta. Proof: theta =
+          (G'G + a I)^{-1} G' y with G = Gamma_X^{1/2} Phi, y = Gamma_X^{1/2} F_X and
+          a = lambda / (2k); the matrix has norm max_t t / (t^2 + a) <= 1 / (2 sqrt(a)) over the
+          singular values t of G, and ||y||^2 <= F^2 sum_s rho_s.
+
+        Examples
+        --------
+        >>> phi = [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+        >>> round(LSL(phi, [1.0] * 3, 200.0, f_max=1.0).global_sensitivity(50), 6)
+        0.030399
+        """
+        phi, rho, lam = self.features, self.weights, check.positive("ridge", self.ridge)
+        k = check.whole("n_trajectories", n_trajectories)
+        if states_share_parameters(phi):
+            return lsl_global_sensitivity(phi, rho, lam, f_max=self.f_max, f_min=self.f_min)
+        step, size = return_spread(self.f_min, self.f_max)
+        coefficient = lsl_coefficient(phi, rho, lam)
+        full = lsl_local_bound(np.full(rho.size, k), rho, k, coefficient, step_ratio=step / size)
+        local = lsl_step_factor(phi, rho, lam, size=size, improved=True) * np.sqrt(full)
+        return float(min(local, 2 * size * np.sqrt(k * rho.sum() / (2 * lam))))
 
 
 def dp_lsl(
@@ -337,25 +340,8 @@ def dp_lsl(
 ) -> PrivateEstimate:
     """Algorithm 2 of the thesis: LSL plus smoothed Gaussian noise.
 
-    Parameters, errors and what the promise needs as :func:`~dprl.private_evaluation.dp_lsw`,
-    with an estimator of the other kind.
-
-    Parameters
-    ----------
-    data : FirstVisitReturns or VisitStatistics
-        Single returns, clipped here; or statistics whose returns were clipped to a
-        range inside [f_min, f_max].
-    estimator : LSL
-        Features, weights, ridge and the range of returns, chosen without looking at the data.
-    epsilon, delta : float
-        In (0, 5] and (0, 1).
-    rng : numpy.random.Generator
-        For study only: floating-point noise is not safe for a release.
-
-    Returns
-    -------
-    PrivateEstimate
-        theta of shape (..., d); neighbours replace one trajectory.
+    Parameters, errors and what the promise needs as in :func:`~dprl.private_evaluation.dp_lsw`,
+    with an :class:`LSL`, its ridge too chosen without looking at the data.
 
     Examples
     --------
@@ -424,60 +410,6 @@ def lsl_global_sensitivity(
     mass = ((phi != 0) * rho[:, None]).sum(axis=0)
     step, _ = return_spread(low, high)
     return float(step * np.linalg.norm(value * mass / (value**2 * mass + lam / 2)))
-
-
-def lsl_sensitivity_bound(
-    features: ArrayLike,
-    weights: ArrayLike,
-    ridge: float,
-    n_trajectories: int,
-    *,
-    f_max: float,
-    f_min: float = 0.0,
-) -> float:
-    """Bound on the sup over all neighbours of ||theta_X - theta_X'|| for LSL, any features.
-
-    The exact value where states share parameters. Elsewhere the smaller of two bounds; F is
-    the largest size of a return and k the number of trajectories.
-
-    * The local bound of DP-LSL (Corollary 3.10, with lambda alone in the denominator) grows
-      with every count, so its value with all counts at k bounds every batch.
-    * 2 F sqrt(k sum_s rho_s / (2 lambda)), twice the largest norm of theta. Proof: theta =
-      (G'G + a I)^{-1} G' y with G = Gamma_X^{1/2} Phi, y = Gamma_X^{1/2} F_X and
-      a = lambda / (2k); the matrix has norm max_t t / (t^2 + a) <= 1 / (2 sqrt(a)) over the
-      singular values t of G, and ||y||^2 <= F^2 sum_s rho_s.
-
-    Parameters
-    ----------
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
-    ridge : float
-        lambda > 0.
-    n_trajectories : int
-        k, trajectories in the batch; public.
-    f_max, f_min : float
-        Range of the returns, f_min < f_max and f_max > 0.
-
-    Examples
-    --------
-    >>> phi = [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
-    >>> round(lsl_sensitivity_bound(phi, [1.0] * 3, 200.0, 50, f_max=1.0), 6)
-    0.030399
-    """
-    low, high = public_range(f_max, f_min)
-    k = check.whole("n_trajectories", n_trajectories)
-    phi = feature_matrix(features)
-    rho = regression_weights(weights, phi.shape[0])
-    lam = check.positive("ridge", ridge)
-    if states_share_parameters(phi):
-        return lsl_global_sensitivity(phi, rho, lam, f_max=high, f_min=low)
-    step, size = return_spread(low, high)
-    coefficient = lsl_coefficient(phi, rho, lam)
-    full = lsl_local_bound(np.full(rho.size, k), rho, k, coefficient, step_ratio=step / size)
-    local = lsl_step_factor(phi, rho, lam, size=size, improved=True) * np.sqrt(full)
-    return float(min(local, 2 * size * np.sqrt(k * rho.sum() / (2 * lam))))
 
 
 def states_share_parameters(features: FloatArray) -> bool:

@@ -47,8 +47,8 @@ from dprl.private_evaluation.common import (
     Noise,
     PrivateEstimate,
     clipped_statistics,
-    integers_around,
-    public_range,
+    distances_to_try,
+    largest_term,
     released,
     return_spread,
 )
@@ -84,22 +84,8 @@ def lsw_smooth_bound(
 ) -> tuple[FloatArray, FloatArray]:
     """psi(v) of equation (2), exactly, and the maximising k.
 
-    O(N^2) per batch, whatever m: the maximum over all integers k >= 0 is
-    attained at 0 or beside some v_s - 1.
-
-    Parameters
-    ----------
-    counts : array_like, shape (..., N)
-        Visit counts v >= 0; integers for a batch, any reals when planning with
-        expected counts. *Not private* if they come from data.
-    weights : array_like, shape (N,)
-        w >= 0.
-    beta : float
-        > 0.
-
-    Returns
-    -------
-    psi, k : ndarray, shape (...)
+    O(N^2) per batch, whatever m. Counts and weights as in :func:`lsw_local_bound`; the counts may
+    be any reals >= 0, expected ones when planning. beta > 0. Both results have shape (...).
 
     Examples
     --------
@@ -110,14 +96,8 @@ def lsw_smooth_bound(
     v = check.count_array("counts", counts)
     w = check.weight_vector("weights", weights, v.shape[-1])
     b = check.positive("beta", beta)
-    ends = integers_around(v - 1, 0, np.inf)
-    k = np.concatenate([np.zeros((*v.shape[:-1], 1)), ends], axis=-1)
-    terms = np.exp(-b * k) * lsw_local_bound(v[..., None, :], w, k)
-    best = terms.argmax(axis=-1)[..., None]
-    return (
-        np.take_along_axis(terms, best, axis=-1)[..., 0],
-        np.take_along_axis(k, best, axis=-1)[..., 0],
-    )
+    k = distances_to_try(v - 1, np.inf)
+    return largest_term(np.exp(-b * k) * lsw_local_bound(v[..., None, :], w, k), k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +105,7 @@ class LSW(LeastSquares):
     """Weighted least squares, weights w >= 0, not all zero.
 
     Attributes as :class:`~dprl.private_evaluation.common.LeastSquares`, and
-
-    Attributes
-    ----------
-    allow_rank_deficient : bool
-        Take the least-norm solution where it is not unique.
+    ``allow_rank_deficient``: take the least-norm solution where it is not unique.
 
     Examples
     --------
@@ -166,13 +142,28 @@ class LSW(LeastSquares):
         return out
 
     def global_sensitivity(self, n_trajectories: int = 1) -> float:
-        return lsw_global_sensitivity(
-            self.features,
-            self.weights,
-            f_max=self.f_max,
-            f_min=self.f_min,
-            allow_rank_deficient=self.allow_rank_deficient,
-        )
+        """Bound (4) on the sup over all neighbours of ||theta_X - theta_X'||.
+
+        Attained where no two rows of A share a state (tabular, aggregation), if some trajectory
+        can visit every state with the returns that realise D: D sqrt(N) for tabular features.
+
+        Raises
+        ------
+        ValueError
+            If the solution is not unique and that is not allowed.
+
+        Examples
+        --------
+        >>> from dprl.features import aggregation
+        >>> round(LSW(aggregation(4), [1.0] * 4, f_max=1.0).global_sensitivity(), 6)
+        1.414214
+        """
+        allow, w = self.allow_rank_deficient, self.weights
+        inverse = weighted_pseudo_inverse(self.features, w, allow_rank_deficient=allow)
+        rows = np.abs(inverse * np.sqrt(w)).sum(axis=1)
+        step, _ = return_spread(self.f_min, self.f_max)
+        most = min(np.linalg.norm(rows), np.linalg.norm(inverse, 2) * np.sqrt(w.sum()))
+        return float(step * most)  # (4)
 
 
 def dp_lsw(
@@ -196,10 +187,8 @@ def dp_lsw(
         range inside [f_min, f_max].
     estimator : LSW
         Features, weights and the range of returns, chosen without looking at the data.
-    epsilon : float
-        In (0, 5].
-    delta : float
-        In (0, 1).
+    epsilon, delta : float
+        In (0, 5] and (0, 1).
     rng : numpy.random.Generator
         For study only: floating-point noise is not safe for a release.
 
@@ -211,8 +200,8 @@ def dp_lsw(
     Raises
     ------
     ValueError
-        If a parameter is outside its range, shapes do not fit, or the data were
-        not clipped to a range inside the declared one.
+        If a parameter is outside its range, shapes do not fit, or the data were not clipped to a
+        range inside the declared one.
 
     Examples
     --------
@@ -226,50 +215,3 @@ def dp_lsw(
     check.instance("estimator", estimator, LSW)
     statistics = clipped_statistics(data, estimator.f_min, estimator.f_max)
     return released(estimator, statistics, epsilon, delta, rng)
-
-
-def lsw_global_sensitivity(
-    features: ArrayLike,
-    weights: ArrayLike,
-    *,
-    f_max: float,
-    f_min: float = 0.0,
-    allow_rank_deficient: bool = False,
-) -> float:
-    """Bound (4) on the sup over all neighbours of ||theta_X - theta_X'|| for LSW.
-
-    Attained where no two rows of A share a state (tabular, aggregation), if some trajectory
-    can visit every state with the returns that realise D: D sqrt(N) for tabular features.
-
-    Parameters
-    ----------
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        w >= 0, not all zero.
-    f_max, f_min : float
-        Range of the returns, f_min < f_max and f_max > 0.
-    allow_rank_deficient : bool
-        As in :func:`~dprl.evaluation.lsw`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range, or the solution is not unique and that was not allowed.
-
-    Examples
-    --------
-    >>> from dprl.features import aggregation, tabular
-    >>> lsw_global_sensitivity(tabular(4), [1.0] * 4, f_max=1.0)
-    2.0
-    >>> round(lsw_global_sensitivity(aggregation(4), [1.0] * 4, f_max=1.0), 6)
-    1.414214
-    """
-    low, high = public_range(f_max, f_min)
-    phi = feature_matrix(features)
-    w = check.weight_vector("weights", weights, phi.shape[0])
-    inverse = weighted_pseudo_inverse(phi, w, allow_rank_deficient=allow_rank_deficient)
-    rows = np.abs(inverse * np.sqrt(w)).sum(axis=1)
-    step, _ = return_spread(low, high)
-    most = min(np.linalg.norm(rows), np.linalg.norm(inverse, 2) * np.sqrt(w.sum()))
-    return float(step * most)  # (4)

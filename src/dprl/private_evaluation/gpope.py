@@ -57,12 +57,7 @@ _MOST_ITERATIONS = 2**31 - 1
 class ConstantStep:
     """beta_i = eta / N^k for N iterations (Xie et al., Theorem 2).
 
-    Parameters
-    ----------
-    eta : float
-        > 0.
-    k : float
-        >= 0; 0 is a step size that does not depend on N.
+    eta > 0 and k >= 0; with k = 0 the step size does not depend on N.
 
     Examples
     --------
@@ -86,12 +81,7 @@ class ConstantStep:
 class DiminishingStep:
     """beta_i = eta / (i + offset) for i = 1, 2, ... (Xie et al., Theorem 3, has offset 0).
 
-    Parameters
-    ----------
-    eta : float
-        > 0.
-    offset : float
-        >= 0.
+    eta > 0 and offset >= 0.
 
     Examples
     --------
@@ -137,11 +127,6 @@ class Descent:
     ----------
     schedules : tuple of ConstantStep and DiminishingStep
         The steps, also where it is one.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range.
     """
 
     steps: Step | Sequence[Step]
@@ -153,11 +138,7 @@ class Descent:
     schedules: tuple[Step, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.steps, Step | Iterable):
-            raise TypeError(
-                f"steps must be a ConstantStep or a DiminishingStep, got {self.steps!r}"
-            )
-        schedules = (self.steps,) if isinstance(self.steps, Step) else tuple(self.steps)
+        schedules = tuple(self.steps) if isinstance(self.steps, Iterable) else (self.steps,)
         for step in schedules:
             if not isinstance(step, Step):
                 raise TypeError(
@@ -223,12 +204,8 @@ class PrivateIterates:
 
     Attributes
     ----------
-    theta, w : ndarray, shape (n,)
-        After the last iteration.
-    at : tuple of int
-        The iterations that were asked for, increasing.
-    theta_at, w_at : ndarray, shape (len(at), n)
-        After these iterations.
+    theta, w, at, theta_at, w_at
+        As in :class:`Iterates`, without the axes of settings and trials.
     sigma : float
         Standard deviation of the noise in units of h.
     guarantee : Guarantee
@@ -271,16 +248,6 @@ def gpope(
     rng : numpy.random.Generator
         Draws and noise; its state must stay secret. It moves on with each call. A generator
         that is set back gives the same noise again, which then cancels between two releases.
-
-    Returns
-    -------
-    PrivateIterates
-        The guarantee is for neighbours that replace one trajectory.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range.
 
     Examples
     --------
@@ -356,15 +323,6 @@ def gpope_runs_not_private(
         Independent runs of each setting, >= 1.
     workers : int
         Processes that share the blocks of trials.
-
-    Returns
-    -------
-    Iterates
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range or the data of the trials differ in kind or size.
 
     Notes
     -----

@@ -46,13 +46,7 @@ _RIDGE_GRID = np.logspace(-4, 8, 25)
 
 @dataclass(frozen=True)
 class PlannedError:
-    """What a setting is expected to cost, in units of the returns.
-
-    Attributes
-    ----------
-    noise, bias, sampling : float
-        The square roots of (1), (2) and (3).
-    """
+    """What a setting is expected to cost: the roots of (1), (2) and (3), in units of returns."""
 
     noise: float
     bias: float
@@ -115,11 +109,6 @@ def planned_error(
         (1) for visit counts that rise and fall together, by quadrature over B_s. (2) is exact
         for LSW, by quadrature for LSL. (3) bounds the sampling error for tabular features, and
         for others where the errors of all states agree in sign, up to that quadrature.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range or shapes do not fit.
 
     Notes
     -----
@@ -258,10 +247,6 @@ class Plan(ABC):
         repeated = (1 - share) / subsamples + share
         sampling = math.sqrt(float(self.importance @ variance) * repeated)
         return PlannedError(noise / math.sqrt(subsamples), math.sqrt(bias), sampling)
-
-    def global_sensitivity(self, size: int, ridge: float | None) -> float:
-        """Of one noise-free estimate on a block."""
-        return self.at(ridge).global_sensitivity(size)
 
     def at(self, ridge: Any) -> LeastSquares:
         """The estimator with this ridge."""

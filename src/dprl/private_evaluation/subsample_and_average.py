@@ -108,7 +108,7 @@ def base_promise(
 ) -> Guarantee:
     """What each base run must promise so that all m together keep (epsilon, delta).
 
-    Public numbers only. Neighbours replace one trajectory, for the whole and for the base.
+    Neighbours replace one trajectory, for the whole and for the base.
 
     Parameters
     ----------
@@ -179,21 +179,10 @@ def _smoothing_noise(epsilon: float, delta: float) -> float:
 def base_noise(
     estimator: LeastSquares, counts: IntArray, size: int, base: Guarantee, kept: Kept | None = None
 ) -> FloatArray:
-    """sigma of DP-LSW or DP-LSL for each sub-sample of one size; shape (rows,). *Not private.*
+    """sigma of DP-LSW or DP-LSL for each sub-sample of k = ``size``; shape (rows,). *Not private.*
 
-    Parameters
-    ----------
-    estimator : LSW or LSL
-        The base estimate.
-    counts : ndarray of int, shape (rows, N)
-        Visits in each sub-sample.
-    size : int
-        k.
-    base : Guarantee
-        What each base run promises.
-    kept : dict, optional
-        Carries what depends on the counts and the weights alone from one call to the next; only
-        for the same counts.
+    ``counts`` (rows, N) are the visits in each, ``base`` is what each run promises. ``kept`` takes
+    what depends on counts and weights alone from one call with the same counts to the next.
     """
     kept = {} if kept is None else kept
     promise = {"epsilon": base.epsilon, "delta": base.delta}
@@ -264,20 +253,8 @@ def subsample_and_average_diagnostics(
 ) -> SubsampleDiagnostics:
     """The average without noise and the noise of it, for fresh sub-samples. *Not private.*
 
-    Parameters and errors as :func:`subsample_and_average`, which draws the same sub-samples
-    from a generator in the same state and adds the noise.
-
-    Examples
-    --------
-    >>> from dprl.features import tabular
-    >>> from dprl.private_evaluation import LSW
-    >>> data = FirstVisitReturns(np.full((50, 2), 0.5), np.ones((50, 2), dtype=bool))
-    >>> inside = subsample_and_average_diagnostics(
-    ...     data, LSW(tabular(2), [1, 1], f_max=1), Draws(100, 5),
-    ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
-    ... )
-    >>> inside.mean.tolist(), inside.sigma.shape
-    ([0.5, 0.5], (100,))
+    Parameters, errors and sub-samples, given a generator in the same state, as in
+    :func:`subsample_and_average`, which adds the noise.
     """
     check.instance("data", data, FirstVisitReturns)
     check.instance("estimator", estimator, LeastSquares)
@@ -309,14 +286,13 @@ def subsample_and_average_diagnostics(
 class CountedSubsamples:
     """Averages over sub-samples that are already counted, and their noise. *Not private.*
 
-    What :func:`subsample_and_average_diagnostics` does after drawing and counting. One drawing
-    then serves several estimators, as in an experiment that compares them; what they have
-    in common is computed once.
+    What :func:`subsample_and_average_diagnostics` does after drawing and counting: one drawing
+    serves several estimators, and what they have in common is computed once.
 
     Parameters
     ----------
     statistics : VisitStatistics
-        Arrays of shape (m, N), one row for each sub-sample: :func:`subsample_statistics`.
+        Arrays of shape (m, N), one row for each sub-sample.
 
     Examples
     --------
@@ -339,13 +315,7 @@ class CountedSubsamples:
         self._means: dict[LeastSquares, FloatArray] = {}
 
     def mean(self, estimator: LeastSquares) -> FloatArray:
-        """(1/m) sum_i theta_i; shape (d,).
-
-        Raises
-        ------
-        ValueError
-            If the returns were not clipped to a range inside that of the estimator.
-        """
+        """(1/m) sum_i theta_i, shape (d,); the returns must be clipped to the estimator's range."""
         if estimator not in self._means:
             counted = clipped_statistics(self.statistics, estimator.f_min, estimator.f_max)
             total = estimator.thetas(counted).sum(axis=0)
@@ -353,13 +323,7 @@ class CountedSubsamples:
         return self._means[estimator]
 
     def noise(self, estimator: LeastSquares, base: Guarantee) -> float:
-        """s of equation (1) where each base run promises ``base``: :func:`base_promise`.
-
-        Raises
-        ------
-        ValueError
-            If the base promises for other neighbours.
-        """
+        """s of equation (1) where each base run promises ``base``, from :func:`base_promise`."""
         check.instance("base", base, Guarantee)
         if base.neighbours != NEIGHBOURS:
             raise ValueError(f"base must promise for {NEIGHBOURS!r}, got {base.neighbours!r}")
@@ -387,8 +351,8 @@ def subsample_and_average(
 ) -> PrivateEstimate:
     """The mean of DP-LSW or DP-LSL on random sub-samples: thesis, Algorithm 3, repaired.
 
-    Neighbours replace one trajectory; all arguments other than ``data`` are public and must be
-    chosen without looking at the data, m and k included.
+    Neighbours replace one trajectory; all arguments other than ``data``, m and k included, are
+    public and must be chosen without looking at the data.
 
     Parameters
     ----------
@@ -430,12 +394,9 @@ def subsample_and_average(
     >>> from dprl.features import tabular
     >>> from dprl.private_evaluation import LSW
     >>> data = FirstVisitReturns(np.full((50, 2), 0.5), np.ones((50, 2), dtype=bool))
-    >>> release = subsample_and_average(
-    ...     data, LSW(tabular(2), [1, 1], f_max=1), Draws(100, 5),
-    ...     epsilon=1, delta=0.01, rng=np.random.default_rng(1),
-    ... )
-    >>> print(release.theta.shape, release.guarantee)
-    (2,) (1, 0.01)-differentially private; neighbours: replace one trajectory
+    >>> lsw, draws, rng = LSW(tabular(2), [1, 1], f_max=1), Draws(100, 5), np.random.default_rng(1)
+    >>> print(subsample_and_average(data, lsw, draws, epsilon=1, delta=0.01, rng=rng).guarantee)
+    (1, 0.01)-differentially private; neighbours: replace one trajectory
     """
     inside = subsample_and_average_diagnostics(
         data, estimator, draws, epsilon=epsilon, delta=delta, rng=rng, n_releases=n_releases

@@ -56,15 +56,10 @@ def draw_subsamples(n: int, m: int, k: int, rng: np.random.Generator) -> IntArra
     ndarray of int, shape (m, k)
         Each row is sorted and holds no index twice.
 
-    Raises
-    ------
-    ValueError
-        If k exceeds n.
-
     Notes
     -----
-    The law is exact; the module's text has the proof. O(mk log k) for k < n/16, else O(mn).
-    Working memory besides the result is about 100 MiB at most, for n up to 2^21.
+    O(mk log k) for k < n/16, else O(mn). Working memory besides the result is about 100 MiB at
+    most, for n up to 2^21.
 
     Examples
     --------

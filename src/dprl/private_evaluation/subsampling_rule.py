@@ -165,16 +165,8 @@ class SubsamplingChoice:
 class PartitionChoice:
     """Disjoint blocks, averaged and released once.
 
-    Attributes
-    ----------
-    subsamples, size : int
-        Number of blocks m and trajectories in each, k.
-    ridge : float or None
-        lambda of each block's LSL; None for LSW.
-    sigma : float
-        Noise of each parameter; public, it depends on no data.
-    planned : PlannedError
-        Noise, bias and sampling error.
+    Attributes are those of :class:`SubsamplingChoice` (m blocks of k trajectories), and ``sigma``,
+    the noise of each parameter; public, it depends on no data.
     """
 
     subsamples: int
@@ -191,15 +183,7 @@ class PartitionChoice:
 
 @dataclass(frozen=True)
 class PrintedChoice:
-    """Sizes by the thesis's own advice.
-
-    Attributes
-    ----------
-    subsamples, size : int
-        m and k.
-    value : float
-        Equation (4.31) there, without its hidden constant.
-    """
+    """m and k by the thesis's own advice, and (4.31) there, without its hidden constant."""
 
     subsamples: int
     size: int
@@ -209,14 +193,7 @@ class PrintedChoice:
 def equation_4_31(n: int, subsamples: ArrayLike, size: ArrayLike, epsilon: float) -> FloatArray:
     """ln(mk/n) / (m k^2 eps^2) + 1/(k m^2), the order of magnitude that is to be minimised.
 
-    Parameters
-    ----------
-    n : int
-        Number of records.
-    subsamples, size : array_like
-        m > 0 and k > 0; they broadcast.
-    epsilon : float
-        > 0.
+    m = ``subsamples`` > 0 and k = ``size`` > 0 broadcast; epsilon > 0.
 
     Examples
     --------
@@ -249,23 +226,16 @@ def choose_printed(
     n : int
         Number of records, >= 1.
     epsilon : float
-        The epsilon of the whole mechanism, > 0.
+        Of the whole mechanism, > 0.
     advice : {"minimise", "example"}
         "example" is the text's way to a rate of n^{-2}: m k^2 and k m^2 both of order n^2, that
         is m = k = n^{2/3}. The constants are not said; they are taken as one.
-
-    Returns
-    -------
-    PrintedChoice
 
     Examples
     --------
     >>> choice = choose_printed(10_000, 0.1)
     >>> choice.subsamples, choice.size
     (45, 1491)
-    >>> example = choose_printed(10_000, 0.1, advice="example")
-    >>> example.subsamples, example.size
-    (464, 464)
     """
     count, eps = check.whole("n", n), check.positive("epsilon", epsilon)
     if advice == "example":
@@ -295,14 +265,8 @@ def subsampling_candidates(
       publish a few trajectories exactly and to count on most of them staying hidden;
     - delta of the base mechanism is at most that of the promise, for the same reason.
 
-    The base epsilon is at most 5, where Lemma 3.1 is proved.
-
-    Parameters and errors as :func:`choose_subsampling`.
-
-    Returns
-    -------
-    list of SubsamplingChoice
-        With "tuned" the ridges come from a grid, a factor of 3.2 apart.
+    The base epsilon is at most 5, where Lemma 3.1 is proved. With "tuned" the ridges come from a
+    grid, a factor of 3.2 apart. Parameters and errors as :func:`choose_subsampling`.
 
     Examples
     --------
@@ -323,9 +287,8 @@ def choose_subsampling(
 ) -> SubsamplingChoice:
     """The setting of least planned error; the plain mechanism if nothing beats it.
 
-    Every argument must be chosen without looking at the data. Then the choice is a public number
-    and costs no privacy. It replaces the line "choose m and k that minimise (4.31)" of the thesis's
-    Algorithm 3.
+    Every argument must be chosen without looking at the data: then the choice costs no privacy. It
+    replaces the line "choose m and k that minimise (4.31)" of the thesis's Algorithm 3.
 
     Parameters
     ----------
@@ -334,7 +297,7 @@ def choose_subsampling(
     promise : Promise
         What the whole mechanism must promise.
     budget : Budget, optional
-        How much it may compute; default ``Budget()``.
+        How much it may compute.
     with_plain : bool
         False: the best setting with sub-samples, even if plain is better. For study.
 
@@ -425,10 +388,6 @@ def choose_partition(
     sizes : sequence of int, optional
         k to try; default powers of two up to n, and n.
 
-    Returns
-    -------
-    PartitionChoice
-
     Examples
     --------
     >>> from dprl.features import tabular
@@ -446,7 +405,7 @@ def choose_partition(
 
     def candidate(k: int, lam: float | None) -> PartitionChoice:
         blocks = plan.n // k
-        noise = unit * plan.global_sensitivity(k, lam) / blocks * math.sqrt(plan.noise_gain)
+        noise = unit * plan.at(lam).global_sensitivity(k) / blocks * math.sqrt(plan.noise_gain)
         bias, var = plan.moments(k, lam)
         sampling = math.sqrt(float(plan.importance @ var) / blocks)
         planned = PlannedError(noise, math.sqrt(bias), sampling)
