@@ -1,14 +1,13 @@
 """Long work that can be interrupted: checkpoints, fingerprints, deadlines.
 
-A checkpoint is an ``.npz`` file with the arrays of a tree, a name for each, and a header:
-the format's version, shapes, dtypes, and what the writer says about its settings. Nothing is
-pickled. It appears under its name only when it is complete, so a process that is killed while
-it writes leaves the previous checkpoint in place. Reading compares the header with what is
-expected and says what differs: a checkpoint of other settings, sizes or an older format is
-never continued by mistake.
+A checkpoint is an ``.npz`` file with the leaves of a tree, a name for each, and the version of
+the format. Nothing is pickled. It appears under its name only when it is complete, so a process
+that is killed while it writes leaves the previous checkpoint in place. Reading compares names,
+shapes and dtypes with what is expected and says what differs. What a checkpoint depends on
+belongs into its path, by a :func:`fingerprint`.
 
-A tree is any nesting of dicts, tuples, named tuples and lists; None is an empty tree. Its
-leaves are arrays of booleans, integers or floats, numbers of Python, and keys of
+A tree is one of ``jax.tree``: any nesting of dicts, tuples, named tuples and lists; None is an
+empty tree. Its leaves are arrays of booleans, integers or floats, numbers of Python, and keys of
 ``jax.random``.
 """
 
@@ -20,9 +19,10 @@ import hashlib
 import json
 import math
 import os
+import re
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -31,7 +31,7 @@ import numpy as np
 from .files import replacing
 
 #: Version of the file format. Files of another version are refused.
-VERSION = 1
+VERSION = 2
 
 _HEADER = "header"
 _KINDS = "biuf"  # booleans, integers, floats
@@ -76,14 +76,9 @@ class Deadline:
         self._end = clock() + self.seconds
 
     @property
-    def remaining(self) -> float:
-        """Seconds that are left; negative after the deadline."""
-        return self._end - self._clock()
-
-    @property
     def passed(self) -> bool:
         """Whether no time is left."""
-        return self.remaining <= 0
+        return self._clock() >= self._end
 
     def check(self) -> None:
         """Raise :class:`OutOfTime` if no time is left. Write a checkpoint before."""
@@ -94,7 +89,7 @@ class Deadline:
 # -- writing and reading -------------------------------------------------------------------
 
 
-def save(path: str | os.PathLike[str], tree: Any, metadata: Mapping[str, Any]) -> None:
+def save(path: str | os.PathLike[str], tree: Any) -> None:
     """Write a tree of arrays, atomically.
 
     Parameters
@@ -103,49 +98,37 @@ def save(path: str | os.PathLike[str], tree: Any, metadata: Mapping[str, Any]) -
         File to write or replace. Its folder is made if needed.
     tree : tree
         See the module. NaN is kept.
-    metadata : mapping
-        Settings and progress: what JSON can hold (a big integer too), and dataclasses of it.
 
     Raises
     ------
     CheckpointError
-        If a leaf is not an array of numbers, or the metadata cannot be written as JSON.
+        If a leaf is not an array of numbers.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name) / "run.npz"
-    >>> save(path, {"weights": np.arange(3.0), "step": 7}, {"tau": 0.005})
-    >>> load(path, {"weights": np.zeros(3), "step": 0}, {"tau": 0.005})
-    {'weights': array([0., 1., 2.]), 'step': 7}
+    >>> save(path, {"weights": np.arange(3.0), "step": 7})
+    >>> load(path, {"weights": np.zeros(3), "step": 0})
+    {'step': 7, 'weights': array([0., 1., 2.])}
     >>> load(path, {"weights": np.zeros(4), "step": 0})
     Traceback (most recent call last):
       ...
     companion.checkpoints.CheckpointError: run.npz: ['weights'] has shape (3,), expected (4,)
     >>> folder.cleanup()
     """
-    arrays = {name: _array(name, leaf) for name, leaf in _leaves(tree)}
-    header = {
-        "version": VERSION,
-        "names": list(arrays),
-        "shapes": [list(array.shape) for array in arrays.values()],
-        "dtypes": [array.dtype.name for array in arrays.values()],
-        "metadata": _json(metadata),
-    }
-    entries: dict[str, Any] = {
-        _HEADER: np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-        **{f"leaf{i}": array for i, array in enumerate(arrays.values())},
-    }
+    arrays = {name: _array(name, leaf) for name, leaf in _named_leaves(tree)}
+    header = json.dumps({"version": VERSION, "names": list(arrays)}).encode()
+    entries = {f"leaf{i}": array for i, array in enumerate(arrays.values())}
+    entries[_HEADER] = np.frombuffer(header, dtype=np.uint8)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as file:
-        np.savez(file, **entries)
+        np.savez(file, **entries)  # type: ignore[arg-type]
 
 
-def load(
-    path: str | os.PathLike[str], like: Any = None, metadata: Mapping[str, Any] | None = None
-) -> Any:
+def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """Read a tree that :func:`save` wrote.
 
     Parameters
@@ -155,8 +138,6 @@ def load(
         A tree of the structure, shapes and dtypes that are expected; its values do not
         matter (a leaf may be a ``jax.ShapeDtypeStruct``). Without it the checkpoint must be a
         flat dict, and comes back as one, whatever the shapes.
-    metadata : mapping, optional
-        Entries that the checkpoint's metadata must have. Others may be there.
 
     Returns
     -------
@@ -169,48 +150,88 @@ def load(
     FileNotFoundError
         If there is no such file.
     CheckpointError
-        If the file is not a checkpoint, is damaged, has another version, structure, shape
-        or dtype, or other metadata.
+        If the file is not a checkpoint, is damaged, or has another version, structure, shape
+        or dtype.
     """
     source = Path(path)
-    header, leaves = _read(source, arrays=True)
-    if metadata is not None:
-        _same_metadata(source, header["metadata"], _json(metadata))
-    found = dict(zip(header["names"], leaves, strict=True))
+    found = _read(source)
     if like is None:
-        return _flat_dict(source, found)
-    expected = [name for name, _ in _leaves(like)]
-    if header["names"] != expected:
+        keys = {name: re.fullmatch(r"\['([^']*)'\]", name) for name in found}
+        if None in keys.values():
+            raise CheckpointError(
+                f"{source.name} holds no flat dict: say by `like` what is expected"
+            )
+        return {key[1]: found[name] for name, key in keys.items() if key}
+    import jax
+
+    expected = [name for name, _ in _named_leaves(like)]
+    if list(found) != expected:
         missing = [name for name in expected if name not in found]
         extra = [name for name in found if name not in expected]
         raise CheckpointError(
             f"{source.name}: another structure; missing {_few(missing)}, not expected {_few(extra)}"
         )
-    return _map(like, lambda name, leaf: _restore(f"{source.name}: {name}", found[name], leaf))
+    leaves = [
+        _restore(f"{source.name}: {name}", found[name], leaf) for name, leaf in _named_leaves(like)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def read_metadata(
-    path: str | os.PathLike[str], expected: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The metadata of a checkpoint, without its arrays.
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.exists():
+        raise FileNotFoundError(f"no checkpoint at {path}")
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            header: dict[str, Any] = json.loads(file[_HEADER].tobytes())
+            if header["version"] == VERSION:
+                return {name: file[f"leaf{i}"] for i, name in enumerate(header["names"])}
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path.name} cannot be read as a checkpoint: {error}") from None
+    raise CheckpointError(f"{path.name} has format version {header['version']}, expected {VERSION}")
 
-    Parameters
-    ----------
-    path : path
-    expected : mapping, optional
-        Entries that the metadata must have, as in :func:`load`.
 
-    Raises
-    ------
-    FileNotFoundError, CheckpointError
-        As :func:`load`.
-    """
-    source = Path(path)
-    header, _ = _read(source, arrays=False)
-    metadata: dict[str, Any] = header["metadata"]
-    if expected is not None:
-        _same_metadata(source, metadata, _json(expected))
-    return metadata
+def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    import jax
+
+    return [(jax.tree_util.keystr(at), leaf) for at, leaf in jax.tree.leaves_with_path(tree)]
+
+
+def _is_key(leaf: Any) -> bool:
+    """Whether a leaf is a key of ``jax.random``."""
+    return str(getattr(leaf, "dtype", "")).startswith("key<")
+
+
+def _array(name: str, leaf: Any) -> np.ndarray:
+    if _is_key(leaf):
+        import jax
+
+        leaf = jax.random.key_data(leaf)
+    array = np.asarray(leaf)
+    if array.dtype.kind not in _KINDS:
+        raise CheckpointError(f"{name} must be an array of numbers, got dtype {array.dtype}")
+    return array
+
+
+def _restore(name: str, leaf: np.ndarray, template: Any) -> Any:
+    """The leaf in the template's type, if it has its shape and dtype."""
+    is_number = isinstance(template, bool | int | float)
+    expected = _array(name, template) if is_number or _is_key(template) else template
+    if leaf.shape != tuple(expected.shape):
+        raise CheckpointError(f"{name} has shape {leaf.shape}, expected {tuple(expected.shape)}")
+    if leaf.dtype != expected.dtype:
+        raise CheckpointError(f"{name} has dtype {leaf.dtype}, expected {expected.dtype}")
+    if is_number:
+        return type(template)(leaf)
+    if _is_key(template):
+        import jax
+
+        return jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=jax.random.key_impl(template))
+    return leaf
+
+
+def _few(names: list[str], most: int = 4) -> str:
+    shown = ", ".join(names[:most]) or "nothing"
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 # -- fingerprints ----------------------------------------------------------------------------
@@ -287,141 +308,3 @@ def _canonical(value: Any) -> bytes:
             f"got {type(value).__name__}"
         )
     return f"{kind}:{len(content)}:".encode() + content
-
-
-# -- trees -----------------------------------------------------------------------------------
-
-
-def _branches(node: Any) -> list[tuple[str, Any]] | None:
-    """Parts of a tree with their names; None for a leaf."""
-    if node is None:
-        return []
-    if isinstance(node, Mapping):
-        return [(f"[{key!r}]", node[key]) for key in sorted(node)]
-    if isinstance(node, tuple) and hasattr(node, "_fields"):
-        return [(f".{name}", getattr(node, name)) for name in node._fields]
-    if isinstance(node, list | tuple):
-        return [(f"[{i}]", item) for i, item in enumerate(node)]
-    return None
-
-
-def _leaves(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    parts = _branches(node)
-    if parts is None:
-        yield where, node
-    for name, part in parts or ():
-        yield from _leaves(part, where + name)
-
-
-def _map(node: Any, change: Callable[[str, Any], Any], where: str = "") -> Any:
-    """The same tree with other leaves."""
-    parts = _branches(node)
-    if parts is None:
-        return change(where, node)
-    if node is None:
-        return None
-    if isinstance(node, Mapping):
-        return {key: _map(item, change, f"{where}[{key!r}]") for key, item in node.items()}
-    items = [_map(part, change, where + name) for name, part in parts]
-    return type(node)(*items) if hasattr(node, "_fields") else type(node)(items)
-
-
-def _is_key(leaf: Any) -> bool:
-    """Whether a leaf is a key of ``jax.random``."""
-    return str(getattr(leaf, "dtype", "")).startswith("key<")
-
-
-def _array(name: str, leaf: Any) -> np.ndarray:
-    if _is_key(leaf):
-        import jax
-
-        leaf = jax.random.key_data(leaf)
-    array = np.asarray(leaf)
-    if array.dtype.kind not in _KINDS:
-        raise CheckpointError(f"{name} must be an array of numbers, got dtype {array.dtype}")
-    return array
-
-
-def _restore(name: str, leaf: np.ndarray, template: Any) -> Any:
-    """The leaf in the template's type, if it has its shape and dtype."""
-    if isinstance(template, bool | int | float):
-        own = np.asarray(template)
-        _same(name, leaf, own.shape, own.dtype)
-        return type(template)(leaf)
-    if _is_key(template):
-        import jax
-
-        data = jax.random.key_data(template)
-        _same(name, leaf, data.shape, data.dtype)
-        return jax.random.wrap_key_data(jax.numpy.asarray(leaf), impl=jax.random.key_impl(template))
-    _same(name, leaf, tuple(template.shape), np.dtype(template.dtype))
-    return leaf
-
-
-def _same(name: str, leaf: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if leaf.shape != shape:
-        raise CheckpointError(f"{name} has shape {leaf.shape}, expected {shape}")
-    if leaf.dtype != dtype:
-        raise CheckpointError(f"{name} has dtype {leaf.dtype}, expected {dtype}")
-
-
-# -- headers ---------------------------------------------------------------------------------
-
-
-def _json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata as JSON would give it back."""
-
-    def plain(value: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return dataclasses.asdict(value)
-        if isinstance(value, np.generic):
-            return value.item()
-        raise TypeError(f"{type(value).__name__} is not JSON")
-
-    try:
-        result: dict[str, Any] = json.loads(json.dumps(dict(metadata), default=plain))
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"metadata must be what JSON can hold: {error}") from None
-    return result
-
-
-def _read(path: Path, arrays: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
-    if not path.exists():
-        raise FileNotFoundError(f"no checkpoint at {path}")
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            if _HEADER not in file.files:
-                raise CheckpointError(f"{path.name} is an .npz file but no checkpoint")
-            header: dict[str, Any] = json.loads(file[_HEADER].tobytes())
-            if header["version"] != VERSION:
-                raise CheckpointError(
-                    f"{path.name} has format version {header['version']}, expected {VERSION}"
-                )
-            count = len(header["names"]) if arrays else 0
-            leaves = [file[f"leaf{i}"] for i in range(count)]
-    except CheckpointError:
-        raise
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path.name} cannot be read as a checkpoint: {error}") from None
-    return header, leaves
-
-
-def _same_metadata(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    wrong = [
-        f"{name} is {found.get(name, 'missing')!r}, expected {value!r}"
-        for name, value in expected.items()
-        if name not in found or found[name] != value
-    ]
-    if wrong:
-        raise CheckpointError(f"{path.name} was made with other settings: {'; '.join(wrong)}")
-
-
-def _flat_dict(path: Path, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    if any(name != f"['{name[2:-2]}']" or "'" in name[2:-2] for name in found):
-        raise CheckpointError(f"{path.name} holds no flat dict: say by `like` what is expected")
-    return {name[2:-2]: leaf for name, leaf in found.items()}
-
-
-def _few(names: list[str], most: int = 4) -> str:
-    shown = ", ".join(names[:most]) or "nothing"
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -16,34 +16,28 @@ from __future__ import annotations
 import ast
 import functools
 import json
-import platform
+import pickle
 import re
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .files import sha256, source_path, write_atomic
 from .page_code import code_cells, code_of_page, recording_tree
 from .units import SHORT, Unit, digest_of, program_of, units_of
 
-#: To be raised when a module is read in another way, so that no old reading is used.
-_VERSION = 1
+#: How modules are read: raise the number when that changes, so that no old reading is used.
+_READER = (2, *sys.version_info[:2])
 
 
 # -- what is reached ----------------------------------------------------------------------
 
 
 class Module:
-    """A module read as units.
-
-    Parameters
-    ----------
-    units : sequence of Unit
-        See :func:`companion.units.units_of`.
-    """
+    """A module read as units, see :func:`companion.units.units_of`."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self.units = units
@@ -89,7 +83,7 @@ class Sources:
         self._modules: dict[str, Module] = {}
         self._cache = cache
         self._kept = _read_cache(cache)
-        self._fresh: dict[str, Any] = {}
+        self._fresh = False
 
     def __contains__(self, module: str) -> bool:
         return module in self._paths
@@ -109,27 +103,25 @@ class Sources:
 
     def page(self, root: Path, page: str) -> list[Unit]:
         """The program of a page, for :meth:`reached`."""
-        path = source_path(root, page)
-        return self._read(
-            f"page {page}", path, lambda text: program_of(ast.parse(code_of_page(text.decode())))
-        )
+
+        def read(text: bytes) -> list[Unit]:
+            return program_of(ast.parse(code_of_page(text.decode())))
+
+        return self._read(f"page {page}", source_path(root, page), read)
 
     def _read(self, name: str, path: Path, read: Callable[[bytes], list[Unit]]) -> list[Unit]:
         content = path.read_bytes()
         digest = sha256(content)
-        if self._kept.get(name, [None])[0] == digest:
-            return [_unit(*fields) for fields in self._kept[name][1]]
-        units = read(content)
-        self._fresh[name] = [digest, units]
-        return units
+        if name not in self._kept or self._kept[name][0] != digest:
+            self._kept[name] = (digest, read(content))
+            self._fresh = True
+        return self._kept[name][1]
 
     def keep(self) -> None:
         """Write what was read for the first time into the cache."""
         if self._cache is not None and self._fresh:
-            kept = {**_read_cache(self._cache), **self._fresh}
-            text = json.dumps({"reader": _reader(), "modules": kept}, separators=(",", ":"))
-            write_atomic(self._cache, text)
-            self._fresh = {}
+            write_atomic(self._cache, pickle.dumps((_READER, self._kept)))
+            self._fresh = False
 
     def reached(
         self,
@@ -166,28 +158,16 @@ class Sources:
 
 def sources_of(root: Path) -> Sources:
     """The packages of a repository."""
-    return Sources(root / "src", root / "_build" / "dependencies.json")
+    return Sources(root / "src", root / "_build" / "dependencies.pickle")
 
 
-def _reader() -> list[object]:
-    return [_VERSION, *platform.python_version_tuple()[:2]]
-
-
-def _read_cache(path: Path | None) -> dict[str, Any]:
+def _read_cache(path: Path | None) -> dict[str, tuple[str, list[Unit]]]:
     """What an earlier process has read; nothing if it cannot be trusted."""
     try:
-        kept: dict[str, Any] = json.loads(path.read_bytes()) if path else {"reader": None}
-        found: dict[str, Any] = kept["modules"] if kept["reader"] == _reader() else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        reader, kept = pickle.loads(path.read_bytes()) if path else (None, {})
+    except Exception:  # whatever the bytes of a damaged file mean
         return {}
-    return found
-
-
-def _unit(
-    names: list[str], always: bool, digest: str, uses: list[str], origin: list[str] | None
-) -> Unit:
-    source = (origin[0], origin[1]) if origin else None
-    return Unit(tuple(names), always, digest, tuple(uses), source)
+    return kept if reader == _READER else {}
 
 
 class _Search:
@@ -322,20 +302,7 @@ class _Search:
 
 # -- libraries ----------------------------------------------------------------------------
 
-
-@functools.cache
-def _distributions(package: str) -> tuple[str, ...]:
-    """Distributions that a top-level package comes from; most have its name."""
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return tuple(sorted(set(_all_distributions().get(package, ()))))
-    return (package,)
-
-
-@functools.cache
-def _all_distributions() -> Mapping[str, list[str]]:
-    return packages_distributions()
+_distributions = functools.cache(packages_distributions)
 
 
 def versions_of(libraries: Iterable[str]) -> dict[str, str]:
@@ -344,17 +311,12 @@ def versions_of(libraries: Iterable[str]) -> dict[str, str]:
     >>> sorted(versions_of(["numpy", "yaml", "no_such_package"]))
     ['PyYAML', 'numpy']
     """
-    return {name: version(name) for library in libraries for name in _distributions(library)}
-
-
-def installed(distributions: Iterable[str]) -> dict[str, str]:
-    """Distribution to the version that is installed now; ``none`` if it is not."""
     found = {}
-    for name in distributions:
+    for library in libraries:
         try:
-            found[name] = version(name)
+            found[library] = version(library)  # most distributions have the package's name
         except PackageNotFoundError:
-            found[name] = "none"
+            found |= {name: version(name) for name in _distributions().get(library, ())}
     return found
 
 
@@ -390,42 +352,36 @@ class Uses(NamedTuple):
         return sha256(json.dumps([self.code, self.modules], sort_keys=True).encode())
 
 
-def recorded_by_page(root: Path, page: str, sources: Sources | None = None) -> Uses:
-    """What the tables that a page records are computed by.
+def is_command(maker: str) -> bool:
+    """Whether the maker of a table is a command and not a page."""
+    return maker.startswith("python ")
+
+
+def recorded_by(root: Path, maker: str, sources: Sources | None = None) -> Uses:
+    """What the recorded tables of a page or command are computed by.
 
     Parameters
     ----------
     root : Path
         The repository.
-    page : str
-        Name of the page. One that has no source uses nothing.
+    maker : str
+        Name of a page (one that has no source uses nothing), or a command as it stands in the
+        provenance of its table: ``python -m MODULE ...`` or ``python FILE ...``.
     sources : Sources, optional
-        The modules, read once for many pages.
-    """
-    path = source_path(root, page)
-    tree = recording_tree(code_cells(path.read_text(encoding="utf-8")) if path.is_file() else [])
-    return _uses(digest_of(tree), sources or sources_of(root), program_of(tree))
-
-
-def recorded_by_command(root: Path, command: str, sources: Sources | None = None) -> Uses:
-    """What a command computes with: ``python -m MODULE ...`` or ``python FILE ...``.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    command : str
-        As it stands in the provenance of the table.
-    sources : Sources, optional
-        The modules, read once for many commands.
+        The modules, read once for many makers.
 
     Raises
     ------
     ValueError
-        If it is no such command, or its program is not in the repository.
+        If the program of a command is not in the repository.
     """
     sources = sources or sources_of(root)
-    match = re.match(r"python (?:-m ([\w.]+)|(\S+\.py))(?= |$)", command)
+    if not is_command(maker):
+        path = source_path(root, maker)
+        cells = code_cells(path.read_text(encoding="utf-8")) if path.is_file() else []
+        tree = recording_tree(cells)
+        return _uses(digest_of(tree), sources, program_of(tree))
+    match = re.match(r"python (?:-m ([\w.]+)|(\S+\.py))(?= |$)", maker)
     if match and match[1]:
         names = [name for name in (f"{match[1]}.__main__", match[1]) if name in sources]
         if names:
@@ -433,7 +389,7 @@ def recorded_by_command(root: Path, command: str, sources: Sources | None = None
     elif match and (root / match[2]).is_file():
         tree = ast.parse((root / match[2]).read_bytes())
         return _uses(digest_of(tree), sources, program_of(tree))
-    raise ValueError(f"no program of this repository: {command!r}")
+    raise ValueError(f"no program of this repository: {maker!r}")
 
 
 def _uses(

@@ -18,11 +18,10 @@ import fcntl
 import hashlib
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 PROFILES = ("quick", "paper")  # of a page
 #: Profiles under which tables are kept; only a command records with the profile ``laptop``.
@@ -159,25 +158,18 @@ def available_cores() -> int:
 
 
 @contextlib.contextmanager
-def locked(folder: str | os.PathLike[str], timeout: float | None = None) -> Iterator[Path]:
+def locked(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Hold a folder's lock, so that two processes do not compute the same thing.
 
     Parameters
     ----------
     folder : path
         Made if needed. The lock is its file ``.lock``; it is not re-entrant.
-    timeout : float, optional
-        Give up after so many seconds, not negative. Default: wait.
 
     Yields
     ------
     Path
-        The folder.
-
-    Raises
-    ------
-    TimeoutError
-        If another process still holds the lock after ``timeout`` seconds.
+        The folder, as soon as no other process holds its lock.
 
     Examples
     --------
@@ -189,22 +181,5 @@ def locked(folder: str | os.PathLike[str], timeout: float | None = None) -> Iter
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     with (place / ".lock").open("a") as file:  # closing it gives the lock back
-        if timeout is None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        else:
-            end = time.monotonic() + timeout
-            while not _try_lock(file):
-                if time.monotonic() >= end:
-                    raise TimeoutError(
-                        f"another process holds the lock of {place} for more than {timeout:g} s"
-                    )
-                time.sleep(0.05)
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield place
-
-
-def _try_lock(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from .dependencies import OWN_ROOT, Uses, recorded_by_command, recorded_by_page
+from .dependencies import OWN_ROOT, Uses, is_command, recorded_by
 from .files import (
     PROFILES,
     RECORDED,
@@ -146,7 +146,7 @@ def save(
     path = run.stage / "results" / f"{name}.csv"
     _protect_paper(path, run)
     origin: dict[str, object] = {"page": run.page, "profile": run.profile, "parameters": plain}
-    made_by = recorded_by_page(run.root, run.page) if run.page else None
+    made_by = recorded_by(run.root, run.page) if run.page else None
     _write(path, tidy, keys, origin, made_by, seed, seconds)
 
 
@@ -195,8 +195,8 @@ def keep(
     _check_name(name)
     if profile not in RECORDED or profile == "quick":
         raise RecordError(f"{name}: a command keeps laptop or paper results, got {profile!r}")
-    if not isinstance(command, str) or not command.strip():
-        raise RecordError(f"{name}: command must be a non-empty text, got {command!r}")
+    if not isinstance(command, str) or not is_command(command):
+        raise RecordError(f"{name}: command must be what python is called with, got {command!r}")
     tidy = _tidy(name, frame)
     keys = _keys_of(name, tidy, keys)
     plain = _plain(f"{name}: parameters", dict(parameters))
@@ -215,7 +215,7 @@ def keep(
         "device": device,
     }
     try:
-        made_by = recorded_by_command(OWN_ROOT, command)
+        made_by = recorded_by(OWN_ROOT, command)
     except ValueError as error:
         raise RecordError(f"{name}: {error}") from None
     _write(path, tidy, keys, origin, made_by, seed, seconds)

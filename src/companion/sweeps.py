@@ -54,7 +54,6 @@ from .checkpoints import CheckpointError as CheckpointError
 from .checkpoints import Deadline as Deadline
 from .checkpoints import OutOfTime as OutOfTime
 from .checkpoints import fingerprint as fingerprint
-from .checkpoints import read_metadata as read_metadata
 from .dependencies import code_of as code_of
 from .dependencies import full_name, own_sources, versions_of
 from .files import find_root, replacing, sha256, write_atomic
@@ -117,7 +116,7 @@ def run(
     jobs = [(trial, i, tasks[i], seeds[i], label) for i in open_trials]
     with _progress(label, len(tasks), len(results)) as advance:
         for i, result in _execute(jobs, workers):
-            write_atomic(_file(folder, i), pickle.dumps(result))
+            write_atomic(folder / _NAME.format(i), pickle.dumps(result))
             results[i] = result
             advance()
     shutil.rmtree(folder, ignore_errors=True)
@@ -139,12 +138,7 @@ def table(
     trial : callable
         As in :func:`run`; returns an iterable of dicts, column -> value, or none at all.
     tasks, seed, workers, label
-        As in :func:`run`.
-
-    Raises
-    ------
-    SweepError, Exception
-        As :func:`run`.
+        As in :func:`run`, whose errors it raises.
 
     Examples
     --------
@@ -201,9 +195,7 @@ def share(array: ArrayLike) -> Path:
     return path
 
 
-def _check(
-    trial: object, tasks: Sequence[Mapping[str, Any]], seed: object, label: object
-) -> list[Task]:
+def _check(trial: object, tasks: Any, seed: object, label: object) -> list[Task]:
     if not callable(trial):
         raise SweepError(f"trial must be a function of a task and a seed, got {trial!r}")
     if not isinstance(label, str) or not label.strip():
@@ -236,43 +228,39 @@ def _workers(workers: object) -> int:
 
 def _execute(jobs: list[tuple[Any, ...]], workers: int) -> Iterator[tuple[int, Any]]:
     """Index and result of each job, as they finish."""
-    if not jobs:
-        return
     scheduler = os.environ.get("DPRL_SCHEDULER")
-    if scheduler:
-        yield from _on_cluster(jobs, scheduler)
-    elif workers == 1:
+    if not jobs or (workers == 1 and not scheduler):
         yield from (_one(*job) for job in jobs)
-    else:
-        with joblib.parallel_config(
-            "loky",
-            n_jobs=workers,
-            inner_max_num_threads=1,  # more would only fight for the cores
-            idle_worker_timeout=30,
-            initializer=_end_with,
-            initargs=(os.getpid(),),
-        ):
-            yield from _parallel(jobs)
+        return
+    with contextlib.ExitStack() as stack:
+        if scheduler:
+            stack.enter_context(_cluster(scheduler))
+            backend = joblib.parallel_config("dask", n_jobs=-1)
+        else:
+            backend = joblib.parallel_config(
+                "loky",
+                n_jobs=workers,
+                inner_max_num_threads=1,  # more would only fight for the cores
+                idle_worker_timeout=30,
+                initializer=_end_with,
+                initargs=(os.getpid(),),
+            )
+        stack.enter_context(backend)
+        stack.enter_context(warnings.catch_warnings())
+        # a worker that had been idle left just now: another one takes the job
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        pool = joblib.Parallel(return_as="generator_unordered")
+        yield from pool(joblib.delayed(_one)(*job) for job in jobs)
 
 
-def _on_cluster(jobs: list[tuple[Any, ...]], scheduler: str) -> Iterator[tuple[int, Any]]:
+def _cluster(scheduler: str) -> Any:
     try:
         from distributed import Client
     except ImportError as error:
         raise SweepError(
             "DPRL_SCHEDULER is set but distributed is not installed: pip install distributed"
         ) from error
-    client = Client(scheduler)  # type: ignore[no-untyped-call]
-    with client, joblib.parallel_config("dask", n_jobs=-1):
-        yield from _parallel(jobs)
-
-
-def _parallel(jobs: list[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
-    pool = joblib.Parallel(return_as="generator_unordered")
-    with warnings.catch_warnings():
-        # a worker that had been idle left just now: another one takes the job
-        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
-        yield from pool(joblib.delayed(_one)(*job) for job in jobs)
+    return Client(scheduler)  # type: ignore[no-untyped-call]
 
 
 def _one(trial: Trial[T], index: int, task: Task, seed: SeedSequence, label: str) -> tuple[int, T]:
@@ -296,6 +284,8 @@ def _end_with(parent: int) -> None:
 
 # -- what was finished ------------------------------------------------------------------
 
+_NAME = "{:06d}.pickle"
+
 
 def sweep_key(trial: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], seed: int) -> str:
     """Key of a sweep: it changes with the trial, what the trial uses, the tasks and the seed.
@@ -316,17 +306,11 @@ def sweep_key(trial: Callable[..., Any], tasks: Sequence[Mapping[str, Any]], see
     return sha256(json.dumps(parts, sort_keys=True).encode())[:32]
 
 
-def _file(folder: Path, index: int) -> Path:
-    return folder / f"{index:06d}.pickle"
-
-
 def _kept(folder: Path, count: int) -> Iterator[tuple[int, Any]]:
     for index in range(count):
-        path = _file(folder, index)
-        if path.is_file():
-            # a result that cannot be read any more is computed again
-            with contextlib.suppress(Exception):
-                yield index, pickle.loads(path.read_bytes())
+        # a result that cannot be read any more is computed again
+        with contextlib.suppress(Exception):
+            yield index, pickle.loads((folder / _NAME.format(index)).read_bytes())
 
 
 #: Before the full name of what the repository's modules define.

@@ -9,6 +9,8 @@ import pytest
 from companion import dependencies
 from companion.build import site
 from companion.dependencies import OWN_ROOT, Sources, sources_of
+from companion.files import source_path
+from companion.page_code import code_of_page
 from companion.units import program_of, units_of
 
 SOURCES = {
@@ -129,8 +131,8 @@ def test_what_was_read_is_kept_and_never_trusted_for_other_contents(folder, monk
 def test_what_is_no_program_of_the_repository_is_refused(folder):
     with pytest.raises(ValueError, match="in no module"):
         Sources(folder).reached(names=["elsewhere.f"])
-    with pytest.raises(ValueError, match="no program of this repository: 'make coffee'"):
-        dependencies.recorded_by_command(folder, "make coffee")
+    with pytest.raises(ValueError, match=r"no program of this repository: 'python coffee\.py'"):
+        dependencies.recorded_by(folder, "python coffee.py")
     with pytest.raises(ValueError, match="in no module"):
         dependencies.code_of(len)
 
@@ -195,7 +197,7 @@ def test_a_changed_bound_concerns_the_pages_that_reach_it(copy, pages, original,
     path.write_text(text)
     stale = {page for page in pages if now[page] != original[page]}
     words = {
-        page: set(re.findall(r"\w+", (copy / "notebooks" / f"{page}.md").read_text()))
+        page: set(re.findall(r"\w+", code_of_page(source_path(copy, page).read_text())))
         for page in pages
     }
     assert {page for page in pages if name in words[page] and "bounds" in words[page]} <= stale

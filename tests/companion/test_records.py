@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from companion import records
-from companion.dependencies import recorded_by_page
+from companion.dependencies import recorded_by
 from companion.files import sha256, write_atomic
 from companion.records import RecordError
 
@@ -107,7 +107,7 @@ def test_provenance_says_where_the_table_comes_from(stage):
     assert provenance["parameters"] == {"epsilon": 0.1, "sizes": [10, 100], "pair": [1, None]}
     assert provenance["seed"] == 7
     assert provenance["sha256"] == sha256((stage / "figure-3-1.csv").read_bytes())
-    made_by = recorded_by_page(stage.parents[1], "3-policy-evaluation/dp-lsw")
+    made_by = recorded_by(stage.parents[1], "3-policy-evaluation/dp-lsw")
     assert provenance["source_sha256"] == made_by.source_sha256
     assert provenance["numpy"] == np.__version__
     assert provenance["seconds"] == 1.235
@@ -416,7 +416,7 @@ def test_a_command_replaces_its_own_table_and_no_page_s(stage, tmp_path, monkeyp
         ({"profile": "quick"}, "a command keeps laptop or paper results, got 'quick'"),
         ({"command": "python -m nowhere"}, "no program of this repository"),
         ({"profile": "GPU"}, "a command keeps laptop or paper results, got 'GPU'"),
-        ({"command": " "}, "command must be a non-empty text"),
+        ({"command": " "}, "command must be what python is called with"),
         ({"seed": -1}, "seed must be a non-negative integer"),
         ({"name": "Table 5.2"}, "a record's name is"),
     ],

@@ -32,7 +32,7 @@ from typing import Any, cast
 
 import yaml
 
-from companion.dependencies import Reached, Sources, installed, sources_of, versions_of
+from companion.dependencies import Reached, Sources, sources_of, versions_of
 from companion.files import digest, sha256, source_path, write_atomic
 
 Inputs = dict[str, Any]
@@ -262,12 +262,11 @@ def reason(
     now = inputs(root, page, parameters)
     now["read"] = {name: digest(root / name) for name in before.get("read", {})}
     now["loaded"] = before.get("loaded", [])
-    now["libraries"] = installed(before.get("libraries", {}))
     if now["page"] == before.get("page"):  # of another page it is not known what it reaches
-        sources = sources or sources_of(root)
-        now["code"] = reached(root, page, now["loaded"], sources).modules
+        uses = reached(root, page, now["loaded"], sources or sources_of(root))
+        now |= {"code": uses.modules, "libraries": versions_of(uses.libraries)}
     else:
-        now["code"] = before.get("code")
+        now |= {name: before.get(name) for name in ("code", "libraries")}
     reasons = describe(before, now)
     for name, recorded in stamp["outputs"].items():
         found = digest(root / name)

@@ -55,8 +55,8 @@ import yaml
 
 from companion import records
 from companion.build.execution import PageError, Run, execute_page
-from companion.build.verified import digests, is_command, note, recorded_tables, table_path
-from companion.dependencies import sources_of
+from companion.build.verified import digests, note, recorded_tables, table_path
+from companion.dependencies import is_command, sources_of
 from companion.files import available_cores
 from companion.page_code import recording_cells
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from companion.build.freshness import changed
-from companion.dependencies import Sources, recorded_by_command, recorded_by_page, sources_of
+from companion.dependencies import Sources, is_command, recorded_by, sources_of
 from companion.files import write_atomic
 
 #: Profiles whose tables are kept in the repository.
@@ -34,11 +34,6 @@ def recorded_tables(root: Path) -> dict[str, dict[str, str]]:
             maker = origin["page"] or origin["command"]
             found.setdefault(maker, {})[name] = origin["sha256"]
     return {maker: found[maker] for maker in sorted(found, key=lambda m: (is_command(m), m))}
-
-
-def is_command(maker: str) -> bool:
-    """Whether a name is that of a command and not of a page."""
-    return maker.startswith("python ")
 
 
 def table_path(root: Path, name: str) -> Path:
@@ -69,8 +64,8 @@ def digests(root: Path, maker: str, sources: Sources) -> dict[str, Any]:
     ValueError
         If the command is no program of the repository.
     """
-    of = recorded_by_command if is_command(maker) else recorded_by_page
-    return {**of(root, maker, sources)._asdict(), "tables": recorded_tables(root)[maker]}
+    made_by = recorded_by(root, maker, sources)
+    return {**made_by._asdict(), "tables": recorded_tables(root)[maker]}
 
 
 def _notes(root: Path) -> Path:

@@ -229,8 +229,8 @@ def run(
     place = Path(folder) / f"leak-{settings.name}-{key}"
     with computed_once(place, measurement.watch) as kept:
         if not kept.done:
-            save_checkpoint(place / _FILE, measurement.compute(place), {"kind": "leak"})
-        arrays = load_checkpoint(place / _FILE, metadata={"kind": "leak"})
+            save_checkpoint(place / _FILE, measurement.compute(place))
+        arrays = load_checkpoint(place / _FILE)
         models = study.load_models(place / _MODELS, settings.study.bcq, measurement.fresh_models)
     return Leak(
         settings=settings,
@@ -340,11 +340,11 @@ class _Measurement:
                 state = training.go_on(state, advance, state.updates, updates)
                 training.keep(state)
                 models = BCQPopulation(learner, state.models.parameters)
-                save_checkpoint(scored, self.score(models, updates == last), {})
+                save_checkpoint(scored, self.score(models, updates == last))
                 if updates < last:
                     self.watch.check()
             parts.append(load_checkpoint(scored))
-        save_checkpoint(place / _MODELS, state.models.parameters, {})
+        save_checkpoint(place / _MODELS, state.models.parameters)
         out = {name: values for name, values in parts[-1].items() if name.startswith("fresh")}
         for name in parts[0]:
             if name not in out:

@@ -114,7 +114,7 @@ class ResumableTraining:
     def keep(self, state: object) -> None:
         """Write the checkpoint now, before other work that takes long."""
         if self.path is not None:
-            save_checkpoint(self.path, state, {})
+            save_checkpoint(self.path, state)
 
 
 @dataclass
@@ -172,12 +172,12 @@ def integers(stream: np.random.SeedSequence, count: int) -> list[int]:
 
 def save_episodes(path: Path, sets: Iterable[Episodes]) -> None:
     """Write sets of episodes into one file, one after the other."""
-    save_checkpoint(path, Episodes.concatenate(list(sets)).arrays(), {"kind": "episodes"})
+    save_checkpoint(path, Episodes.concatenate(list(sets)).arrays())
 
 
 def load_episodes(path: Path, sets: int) -> list[Episodes]:
     """Read what :func:`save_episodes` wrote: so many sets, all of one size."""
-    every = Episodes(**load_checkpoint(path, metadata={"kind": "episodes"}))
+    every = Episodes(**load_checkpoint(path))
     return split_evenly(every, sets)
 
 

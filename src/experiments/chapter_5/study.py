@@ -36,7 +36,6 @@ from companion.sweeps import (
     code_of,
     fingerprint,
     load_checkpoint,
-    read_metadata,
     save_checkpoint,
 )
 from dprl import _validation as check
@@ -358,19 +357,15 @@ class _Stages:
         settings = self.settings
         seeds = integers(self.seeds["oracles"], settings.oracles)
         with self._stage("oracles", settings.ddpg_steps) as kept:
-            path = kept.place / "oracles.npz"
+            path, curve = kept.place / "oracles.npz", kept.place / "curve.npz"
             if not kept.done:
                 trained = train_oracles(settings, seeds, kept.place / "checkpoint.npz", self.watch)
-                arrays = {"state": trained.state, "curve": (trained.steps, trained.returns)}
-                save_checkpoint(path, arrays, {"curve": trained.returns.shape})
-            agents, times, several = read_metadata(path)["curve"]
-            like = {
-                "state": _shapes(settings, agents),
-                "curve": (np.zeros(times, np.int64), np.zeros((agents, times, several))),
-            }
-            found = load_checkpoint(path, like)
-            state = jax.tree.map(jnp.asarray, found["state"])
-            return DataOracles(settings.task, state, *found["curve"])
+                save_checkpoint(path, trained.state)
+                save_checkpoint(curve, {"steps": trained.steps, "returns": trained.returns})
+            found = load_checkpoint(curve)
+            state = load_checkpoint(path, _shapes(settings, len(found["returns"])))
+            state = jax.tree.map(jnp.asarray, state)
+            return DataOracles(settings.task, state, found["steps"], found["returns"])
 
     def inputs(self, population: DataOracles) -> list[list[Episodes]]:
         settings = self.settings
@@ -418,9 +413,9 @@ class _Stages:
                         state = training.go_on(state, advance, state.updates, updates)
                         now = BCQPopulation(settings.bcq, state.models.parameters)
                         mean = np.array([one.returns.mean() for one in self.query(now, states)])
-                        save_checkpoint(file, {"returns": mean}, {})
+                        save_checkpoint(file, {"returns": mean})
                 state = training.go_on(state, advance, state.updates, total)
-                save_checkpoint(path, state.models.parameters, {})
+                save_checkpoint(path, state.models.parameters)
             models = load_models(path, settings.bcq, fresh)
             returns = [load_checkpoint(file)["returns"] for file in evaluated]
             return models, np.reshape(returns, (len(evaluated), settings.models))

@@ -138,8 +138,8 @@ def test_training_stopped_in_the_middle_continues_to_the_same_result(
             super().__init__(1)
 
         @property
-        def remaining(self):
-            return 1 if not reached else -1
+        def passed(self):
+            return bool(reached)
 
     reached = []
 
