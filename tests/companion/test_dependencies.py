@@ -196,12 +196,13 @@ def test_a_changed_bound_concerns_the_pages_that_reach_it(copy, pages, original,
     now = of_all_pages(copy, pages)
     path.write_text(text)
     stale = {page for page in pages if now[page] != original[page]}
-    words = {
-        page: set(re.findall(r"\w+", code_of_page(source_path(copy, page).read_text())))
+    used = {
+        page: re.findall(rf"\w\.{name}\b", code_of_page(source_path(copy, page).read_text()))
         for page in pages
     }
-    assert {page for page in pages if name in words[page] and "bounds" in words[page]} <= stale
-    assert stale <= {p for p in pages if f"dprl.bounds.{module}" in original[p].modules}
+    bounds = {page for page in pages if f"dprl.bounds.{module}" in original[page].modules}
+    assert {page for page in bounds if used[page]} <= stale
+    assert stale <= bounds
     assert len(stale) < len(pages) / 2
 
 
