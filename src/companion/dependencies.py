@@ -94,6 +94,10 @@ class Sources:
             path = self._paths[name]
             package = path.name == "__init__.py"
             units = self._read(name, path, lambda text: units_of(ast.parse(text), name, package))
+            stub = path.with_suffix(".pyi")
+            if stub.exists():  # never executed, and says where lazy names come from
+                listed = units_of(ast.parse(stub.read_bytes()), name, package)
+                units = units + [unit._replace(digest="") for unit in listed]
             self._modules[name] = Module(units)
         return self._modules[name]
 

@@ -21,110 +21,28 @@ from here, each when it is first used; the rest is in the named parts:
     DDPG and BCQ; membership inference against them.
 """
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from dprl.bandits import thompson_sampling as thompson_sampling
-    from dprl.evaluation import lsl as lsl
-    from dprl.evaluation import lsw as lsw
-    from dprl.evaluation import rmse as rmse
-    from dprl.features import aggregation as aggregation
-    from dprl.features import operator_norm as operator_norm
-    from dprl.features import tabular as tabular
-    from dprl.intervals import clopper_pearson as clopper_pearson
-    from dprl.mdp import Chain as Chain
-    from dprl.mdp import MarkovDecisionProcess as MarkovDecisionProcess
-    from dprl.mdp import MarkovRewardProcess as MarkovRewardProcess
-    from dprl.mdp import policy_iteration as policy_iteration
-    from dprl.membership.metrics import ConfusionCounts as ConfusionCounts
-    from dprl.membership.metrics import clustered_interval as clustered_interval
-    from dprl.membership.metrics import roc_curve as roc_curve
-    from dprl.off_policy.chain import TwoPolicyChain as TwoPolicyChain
-    from dprl.privacy.audit import audit_samples as audit_samples
-    from dprl.privacy.gaussian import analytic_gaussian_sigma as analytic_gaussian_sigma
-    from dprl.privacy.gaussian import classical_gaussian_sigma as classical_gaussian_sigma
-    from dprl.privacy.gaussian import gaussian_delta as gaussian_delta
-    from dprl.privacy.gaussian_pair import gaussian_pair_delta as gaussian_pair_delta
-    from dprl.privacy.guarantee import Guarantee as Guarantee
-    from dprl.privacy.laplace import laplace_delta as laplace_delta
-    from dprl.privacy.noisy_gradients import noisy_gradient_sigma as noisy_gradient_sigma
-    from dprl.privacy.smooth_sensitivity import GaussianSmoothing as GaussianSmoothing
-    from dprl.privacy.smooth_sensitivity import smoothing_constants as smoothing_constants
-    from dprl.private_evaluation.dp_lsl import LSL as LSL
-    from dprl.private_evaluation.dp_lsl import dp_lsl as dp_lsl
-    from dprl.private_evaluation.dp_lsl import lsl_smooth_bound as lsl_smooth_bound
-    from dprl.private_evaluation.dp_lsw import LSW as LSW
-    from dprl.private_evaluation.dp_lsw import dp_lsw as dp_lsw
-    from dprl.private_evaluation.dp_lsw import lsw_smooth_bound as lsw_smooth_bound
-    from dprl.private_evaluation.gpope import gpope as gpope
-    from dprl.private_evaluation.subsample_and_average import Draws as Draws
-    from dprl.private_evaluation.subsample_and_average import (
-        subsample_and_average as subsample_and_average,
-    )
-    from dprl.private_evaluation.subsamples import draw_subsamples as draw_subsamples
-    from dprl.trajectories import FirstVisitReturns as FirstVisitReturns
-    from dprl.trajectories import VisitStatistics as VisitStatistics
-    from dprl.trajectories import chain_first_visit_returns as chain_first_visit_returns
-    from dprl.trajectories import chain_visit_statistics as chain_visit_statistics
-    from dprl.trajectories import first_visit_returns as first_visit_returns
-    from dprl.trajectories import simulate as simulate
+from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
 
-#: The part that each name comes from; the order is that of the cheat sheet.
-_PARTS = {
-    "mdp": ("Chain", "MarkovRewardProcess", "MarkovDecisionProcess", "policy_iteration"),
-    "trajectories": (
-        "simulate",
-        "first_visit_returns",
-        "chain_first_visit_returns",
-        "chain_visit_statistics",
-        "FirstVisitReturns",
-        "VisitStatistics",
-    ),
-    "features": ("tabular", "aggregation", "operator_norm"),
-    "evaluation": ("lsw", "lsl", "rmse"),
-    "privacy": (
-        "Guarantee",
-        "laplace_delta",
-        "classical_gaussian_sigma",
-        "analytic_gaussian_sigma",
-        "gaussian_delta",
-        "gaussian_pair_delta",
-        "GaussianSmoothing",
-        "smoothing_constants",
-        "noisy_gradient_sigma",
-        "audit_samples",
-    ),
-    "private_evaluation": (
-        "LSW",
-        "LSL",
-        "LSW",
-        "LSL",
-        "dp_lsw",
-        "dp_lsl",
-        "lsw_smooth_bound",
-        "lsl_smooth_bound",
-        "draw_subsamples",
-        "subsample_and_average",
-        "Draws",
-    ),
-    "private_evaluation.gpope": ("gpope",),
-    "off_policy.chain": ("TwoPolicyChain",),
-    "bandits": ("thompson_sampling",),
-    "intervals": ("clopper_pearson",),
-    "membership.metrics": ("roc_curve", "ConfusionCounts", "clustered_interval"),
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_MODULE_OF = {
+    alias.name: node.module
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom) and node.module
+    for alias in node.names
 }
-_PART_OF = {name: part for part, names in _PARTS.items() for name in names}
-__all__ = sorted(_PART_OF)
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of the front from its part when it is first used."""
-    if name not in _PART_OF:
+    """Import a name of the front from its module when it is first used."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'dprl' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"dprl.{_PART_OF[name]}"), name)
+    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
     return value
 
 

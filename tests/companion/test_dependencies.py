@@ -75,10 +75,7 @@ def test_names_are_followed_through_imports(folder, code, modules, libraries):
 def test_a_lazy_package_reaches_what_has_the_name(folder):
     (folder / "pkg/__init__.py").write_text("def __getattr__(name): return find(name)")
     assert list(reached(folder, "import pkg\npkg.unused()").modules) == ["pkg", "pkg.base"]
-    listed = (
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pkg.base import f as f\n"
-    )
-    (folder / "pkg/__init__.py").write_text(f"{listed}def __getattr__(name): return find(name)")
+    (folder / "pkg/__init__.pyi").write_text("from pkg.base import f as f\n")
     assert list(reached(folder, "from pkg import f\nf()").modules) == ["pkg", "pkg.base"]
     assert reached(folder, "from pkg import f\nf()").libraries == ("numpy",)
 
