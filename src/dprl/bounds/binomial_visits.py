@@ -29,10 +29,8 @@ from dprl._validation import FloatArray
 #: The range of beta for which Lemma 3.16 and Theorem 3.17 are stated.
 LARGEST_BETA = 2.0
 
-
 #: Smallest positive probability: below it fourth powers leave the range of floats.
 SMALLEST_PROBABILITY = 1e-70
-
 
 # Terms of one block of binomial sums held in memory at once.
 _BLOCK = 2_000_000
@@ -57,7 +55,7 @@ def lemma_3_14_printed(b: ArrayLike, a: ArrayLike) -> FloatArray:
     >>> round(float(lemma_3_14_printed(0.1, 100.0)), 10)
     8.387e-07
     """
-    decay, end = _decay_and_end(b, a)
+    decay, end = check.positive_array("b", b), check.array_from("a", a, 1)
     stationary = math.e**2 / 4 * decay**2 * np.exp(-end * decay)
     return np.select([decay < 2 / end, decay > 2], [end**-2.0, np.exp(1 - end * decay)], stationary)
 
@@ -73,7 +71,7 @@ def lemma_3_14_minimum(b: ArrayLike, a: ArrayLike) -> FloatArray:
     >>> round(float(lemma_3_14_minimum(3.0, 3.0)), 7)
     0.0024788
     """
-    decay, end = _decay_and_end(b, a)
+    decay, end = check.positive_array("b", b), check.array_from("a", a, 1)
     x = np.clip(end - 2 / decay, 0, end - 1)
     return np.asarray(np.exp(-decay * x) / (end - x) ** 2, dtype=np.float64)
 
@@ -89,7 +87,7 @@ def lemma_3_14_corrected(b: ArrayLike, a: ArrayLike) -> FloatArray:
     >>> float(lemma_3_14_corrected(0.1, 100.0))
     0.0001
     """
-    decay, end = _decay_and_end(b, a)
+    decay, end = check.positive_array("b", b), check.array_from("a", a, 1)
     return np.maximum(end**-2.0, np.exp(-decay * (end - 1)))
 
 
@@ -111,7 +109,7 @@ def equation_3_50_printed(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
     >>> equation_3_50_printed([0, 2], 0.01).tolist()
     [1.0, 0.25]
     """
-    n, b = _visits(visits), checked_betas(beta, LARGEST_BETA, "Lemma 3.16")
+    n, b = check.whole_array("visits", visits, 0), checked_betas(beta, LARGEST_BETA, "Lemma 3.16")
     return np.where(n == 0, 1.0, lemma_3_14_printed(b, np.maximum(n, 1.0)))
 
 
@@ -130,7 +128,7 @@ def equation_3_50_corrected(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
     >>> equation_3_50_corrected([0, 2], 0.01).round(4).tolist()
     [1.0, 0.99]
     """
-    n, b = _visits(visits), checked_betas(beta)
+    n, b = check.whole_array("visits", visits, 0), checked_betas(beta)
     return np.where(n == 0, 1.0, lemma_3_14_corrected(b, np.maximum(n, 1.0)))
 
 
@@ -193,7 +191,7 @@ def lemma_3_15_mean(m: ArrayLike, p: ArrayLike) -> FloatArray:
     >>> float(lemma_3_15_mean(1, 0.5))
     0.75
     """
-    trials, success = checked_trials(m), _successes(p)
+    trials, success = check.whole_array("m", m), _successes(p)
     with np.errstate(divide="ignore"):  # p = 1: ln 0 = -inf, and the power is 0
         some = -np.expm1((trials + 1) * np.log1p(-success))
     return np.asarray(some / (success * (trials + 1)), dtype=np.float64)
@@ -215,7 +213,7 @@ def lemma_3_15_inverse_square(m: ArrayLike, p: ArrayLike) -> FloatArray:
     >>> float(lemma_3_15_inverse_square(1, 1.0))
     1.0
     """
-    trials, success = checked_trials(m), _successes(p)
+    trials, success = check.whole_array("m", m), _successes(p)
     return np.asarray(6 * _shifted_two(trials, success), dtype=np.float64)
 
 
@@ -233,7 +231,7 @@ def lemma_3_15_inverse_square_sharper(m: ArrayLike, p: ArrayLike) -> FloatArray:
     >>> round(float(lemma_3_15_inverse_square_sharper(10**6, 0.5)) * (0.5 * 10**6) ** 2, 3)
     1.0
     """
-    trials, success = checked_trials(m), _successes(p)
+    trials, success = check.whole_array("m", m), _successes(p)
     third = betainc(4.0, trials, success) / (
         success**3 * (trials + 1) * (trials + 2) * (trials + 3)
     )  # P[B_{m+3} >= 4] = I_p(4, m)
@@ -250,7 +248,7 @@ def expected_inverse_square(m: ArrayLike, p: ArrayLike) -> FloatArray:
     >>> float(expected_inverse_square(2, 0.5).round(12))
     0.5625
     """
-    trials, success = np.broadcast_arrays(checked_trials(m), _successes(p))
+    trials, success = np.broadcast_arrays(check.whole_array("m", m), _successes(p))
     return _positive_part(trials, success, None)
 
 
@@ -281,7 +279,7 @@ def expected_smooth_term(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
     0.99005
     """
     trials, success, b = np.broadcast_arrays(
-        checked_trials(m), checked_probabilities(p), checked_betas(beta)
+        check.whole_array("m", m), checked_probabilities(p), checked_betas(beta)
     )
     with np.errstate(divide="ignore"):
         never = np.exp(trials * np.log1p(-success))
@@ -344,7 +342,7 @@ def lemma_3_16_sharper(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatArra
     >>> round(float(lemma_3_16_sharper(m, 0.5, 0.1)) * (0.5 * m) ** 2, 3)
     1.0
     """
-    trials, success, b = checked_trials(m), checked_probabilities(p), checked_betas(beta)
+    trials, success, b = check.whole_array("m", m), checked_probabilities(p), checked_betas(beta)
     visited = np.where(success > 0, success, 1.0)
     inverse = lemma_3_15_inverse_square_sharper(trials, visited)
     with np.errstate(over="ignore"):  # beyond the range of floats the bound is infinite
@@ -354,7 +352,7 @@ def lemma_3_16_sharper(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatArra
 
 def _two_terms(m: ArrayLike, p: ArrayLike, beta: FloatArray, log_factor: FloatArray) -> FloatArray:
     """6/(p^2 (m+1)(m+2)) + e^{log_factor} (1 - (1 - e^{-beta}) p)^m; 1 where p = 0."""
-    trials, success = checked_trials(m), checked_probabilities(p)
+    trials, success = check.whole_array("m", m), checked_probabilities(p)
     visited = np.where(success > 0, success, 1.0)
     inverse = 6 / (visited**2 * (trials + 1) * (trials + 2))
     with np.errstate(over="ignore"):  # beyond the range of floats the bound is infinite
@@ -431,33 +429,8 @@ def _neighbourhood(m: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray
     return np.maximum(np.floor(mean - t), 1.0), np.minimum(np.ceil(mean + t), m)
 
 
-def _decay_and_end(b: ArrayLike, a: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    decay, end = check.finite_array("b", b), check.finite_array("a", a)
-    if (decay <= 0).any():
-        raise ValueError(f"b must be positive, got {decay.min()}")
-    if (end < 1).any():
-        raise ValueError(f"a must be at least 1, got {end.min()}")
-    return decay, end
-
-
-def checked_trials(m: ArrayLike) -> FloatArray:
-    trials = check.finite_array("m", m)
-    if (trials < 1).any() or (trials != np.floor(trials)).any():
-        raise ValueError("m must hold whole numbers of trajectories, at least 1")
-    return trials
-
-
-def _visits(visits: ArrayLike) -> FloatArray:
-    n = check.finite_array("visits", visits)
-    if (n < 0).any() or (n != np.floor(n)).any():
-        raise ValueError("visits must hold whole numbers, at least 0")
-    return n
-
-
 def checked_probabilities(p: ArrayLike) -> FloatArray:
-    success = check.finite_array("p", p)
-    if (success < 0).any() or (success > 1).any():
-        raise ValueError(f"p must lie in [0, 1], got {success.min()} .. {success.max()}")
+    success = check.unit_array("p", p)
     if ((success > 0) & (success < SMALLEST_PROBABILITY)).any():
         raise ValueError(
             f"a positive p must be at least {SMALLEST_PROBABILITY:g}: its powers vanish"

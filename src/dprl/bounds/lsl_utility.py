@@ -11,7 +11,7 @@ of Lemma 3.1, and ::
 
 =============  =======================================================================
 3.20           expected excess risk for given counts: an identity, right as printed
-3.23           bound on the expected excess risk: false as printed, because of the above
+3.23           bound on the expected excess risk: false as printed, because of (3.56)
 3.24           its order, which survives
 =============  =======================================================================
 
@@ -38,13 +38,12 @@ from dprl.bounds.lsl_visits import (
     marginals,
     nested_visits,
     smoothing_excess,
-    whole_numbers,
 )
 from dprl.evaluation import regression_weights
 from dprl.features import feature_matrix, operator_norm
 from dprl.private_evaluation import lsl_coefficient, lsl_smooth_bound, lsl_step_factor
 
-#: Numbers that one chunk of :func:`expected_excess_risk` may hold in memory.
+#: Numbers that one chunk of :func:`excess_risk_given_counts` may hold in memory.
 _CHUNK = 4_000_000
 
 
@@ -59,7 +58,7 @@ def lemma_3_20(
     weights: ArrayLike,
     ridge: float,
 ) -> FloatArray:
-    r"""Expected excess ridge risk over the noise, for given counts: thesis, Lemma 3.20. ::
+    """Expected excess ridge risk over the noise, for given counts: thesis, Lemma 3.20. ::
 
         E_eta[J(theta + eta) - J(theta)]
             = (lambda d / (2 m) + (1/m) sum_s rho_s ||phi_s||^2 n_s) sigma^2,   (3.54)
@@ -75,10 +74,8 @@ def lemma_3_20(
         sigma^2 >= 0.
     n_trajectories : int
         m >= 1.
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
+    features, weights : array_like, shape (N, d) and (N,)
+        Phi, and rho in [0, 1].
     ridge : float
         lambda > 0.
 
@@ -93,33 +90,25 @@ def lemma_3_20(
     lam = check.positive("ridge", ridge)
     s2 = check.array_from("variance", variance)
     trace = lam * phi.shape[1] / (2 * m) + n @ (rho * (phi**2).sum(axis=1)) / m  # (3.54)
-    out: FloatArray = trace * s2
-    return out
+    return np.asarray(trace * s2)
 
 
 def section_3_7_constant_printed(
     features: ArrayLike, weights: ArrayLike, ridge: float, *, f_max: float
 ) -> float:
-    r"""C_lambda as section 3.7 first prints it, after Lemma 3.20.
+    """C_lambda as section 3.7 first prints it, after Lemma 3.20.
 
     2 F ||Phi|| / (lambda - ||Phi||^2 ||rho||_inf). It lacks the factor alpha, so that
     C_lambda sqrt(psi) is not the noise of Algorithm 2. Theorem 3.23 has the factor.
 
     Parameters
     ----------
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
+    features, weights
+        As in :func:`lemma_3_20`.
     ridge : float
-        lambda > ||Phi||^2 ||rho||_inf.
+        lambda > ||Phi||^2 ||rho||_inf; a ValueError otherwise.
     f_max : float
         F > 0; R_max / (1 - gamma) in the thesis.
-
-    Raises
-    ------
-    ValueError
-        If the ridge is not above ||Phi||^2 ||rho||_inf.
 
     Examples
     --------
@@ -132,7 +121,7 @@ def section_3_7_constant_printed(
 def section_3_7_constant_corrected(
     features: ArrayLike, weights: ArrayLike, ridge: float, *, f_max: float, alpha: float
 ) -> float:
-    r"""C_lambda with its factor alpha, as Theorem 3.23 prints it: sigma = C_lambda sqrt(psi).
+    """C_lambda with its factor alpha, as Theorem 3.23 prints it: sigma = C_lambda sqrt(psi).
 
     Parameters and errors as :func:`section_3_7_constant_printed`; ``alpha`` > 0 is the
     constant of Lemma 3.1.
@@ -144,9 +133,8 @@ def section_3_7_constant_corrected(
     return a * section_3_7_constant_printed(features, weights, ridge, f_max=f_max)
 
 
-def expected_excess_risk(
+def excess_risk_given_counts(
     counts: ArrayLike,
-    probabilities: ArrayLike,
     n_trajectories: int,
     features: ArrayLike,
     weights: ArrayLike,
@@ -155,60 +143,42 @@ def expected_excess_risk(
     beta: float,
     noise_constant: float,
 ) -> FloatArray:
-    r"""E_{X, eta}[J(theta_hat) - J(theta)] of DP-LSL, exactly, by summing over the counts.
+    """E_eta[J(theta_hat) - J(theta)] of DP-LSL for given visit counts, exactly.
 
-    Lemma 3.20 with sigma^2 = C_lambda^2 psi and psi computed exactly. The left-hand side
-    of Theorem 3.23. Returns play no role in it, only counts do. O(K N^2) for K count
-    vectors, in chunks of bounded memory.
+    Lemma 3.20 with sigma^2 = C_lambda^2 psi and psi computed exactly. Its mean over batches is
+    the left-hand side of Theorem 3.23. Returns play no role in it, only counts do. O(K N^2) for
+    K count vectors, in chunks of bounded memory.
 
     Parameters
     ----------
-    counts : array_like, shape (K, N)
-        The count vectors that can occur.
-    probabilities : array_like, shape (..., K)
-        Their probabilities, >= 0, summing to one within 1e-9. Leading axes: several laws.
-    n_trajectories, features, weights, ridge
+    counts, n_trajectories, features, weights, ridge
         As in :func:`lemma_3_20`.
-    beta : float
-        > 0, the smoothness of psi.
-    noise_constant : float
-        C_lambda > 0.
+    beta, noise_constant : float
+        The smoothness of psi and C_lambda, both > 0.
 
     Examples
     --------
     One state, which one trajectory visits with probability 0.3:
 
-    >>> float(expected_excess_risk([[0], [1]], [0.7, 0.3], 1, [[1.0]], [1.0], 2.0,
-    ...                            beta=3.0, noise_constant=1.0).round(6))
+    >>> risk = excess_risk_given_counts([[0], [1]], 1, [[1.0]], [1.0], 2.0,
+    ...                                 beta=3.0, noise_constant=1.0)
+    >>> float((risk @ [0.7, 0.3]).round(6))
     2.05
     """
     m = check.whole("n_trajectories", n_trajectories)
     phi, rho = _regression(features, weights)
     n = checked_counts(counts, m, phi.shape[0])
-    if n.ndim != 2:
-        raise ValueError(f"counts must have shape (K, N), got {n.shape}")
     lam, b = check.positive("ridge", ridge), check.positive("beta", beta)
     c2 = check.positive("noise_constant", noise_constant) ** 2
-    p = check.finite_array("probabilities", probabilities)
-    if p.ndim == 0 or p.shape[-1] != n.shape[0]:
-        raise ValueError(f"probabilities must have {n.shape[0]} entries, got shape {p.shape}")
-    p = check.normalised("probabilities", probabilities, p)
-    if (p < 0).any() or (np.abs(p.sum(axis=-1) - 1) > 1e-9).any():
-        raise ValueError("probabilities must be non-negative and sum to one")
     coefficient = lsl_coefficient(phi, rho, lam)
-    rows = max(1, _CHUNK // ((2 * n.shape[1] + 1) * n.shape[1]))
-    risk = np.empty(n.shape[0])
-    for first in range(0, n.shape[0], rows):
+    rows = max(1, _CHUNK // ((2 * n.shape[-1] + 1) * n.shape[-1]))
+    vectors = n.reshape(-1, n.shape[-1])
+    risk = np.empty(len(vectors))
+    for first in range(0, len(vectors), rows):
         part = slice(first, first + rows)
-        psi, _ = lsl_smooth_bound(n[part], rho, m, coefficient, b)
-        risk[part] = lemma_3_20(n[part], c2 * psi, m, phi, rho, lam)
-    return p @ risk
-
-
-# -- bounds on psi ------------------------------------------------------------------------
-
-
-# -- Lemma 3.22 ---------------------------------------------------------------------------
+        psi, _ = lsl_smooth_bound(vectors[part], rho, m, coefficient, b)
+        risk[part] = lemma_3_20(vectors[part], c2 * psi, m, phi, rho, lam)
+    return risk.reshape(n.shape[:-1])
 
 
 # -- Theorem 3.23 -------------------------------------------------------------------------
@@ -224,7 +194,7 @@ def theorem_3_23_printed(
     beta: ArrayLike,
     noise_constant: ArrayLike = 1.0,
 ) -> FloatArray:
-    r"""Theorem 3.23 as printed: "bound on E_{X, eta}[J(theta_hat) - J(theta)] of DP-LSL".
+    """Theorem 3.23 as printed: "bound on E_{X, eta}[J(theta_hat) - J(theta)] of DP-LSL".
 
     C_lambda^2 times ::
 
@@ -242,18 +212,11 @@ def theorem_3_23_printed(
     ----------
     joint : array_like, shape (..., N, N)
         Probabilities p_{s,s'} that a trajectory visits both, p_s on the diagonal.
-    n_trajectories : array_like, broadcast against the leading axes
-        m >= 1.
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
-    ridge : array_like, broadcast
-        lambda > 0; the algorithm needs more, see :func:`section_3_7_constant_corrected`.
-    beta : array_like, broadcast
-        0 < beta < 1/2.
-    noise_constant : array_like, broadcast
-        C_lambda > 0.
+    n_trajectories, ridge, beta, noise_constant : array_like, broadcast against the leading axes
+        m >= 1, lambda > 0 (the algorithm needs more, see
+        :func:`section_3_7_constant_corrected`), 0 < beta < 1/2, C_lambda > 0.
+    features, weights
+        As in :func:`lemma_3_20`.
 
     Examples
     --------
@@ -281,7 +244,7 @@ def theorem_3_23_corrected(
     beta: ArrayLike,
     noise_constant: ArrayLike = 1.0,
 ) -> FloatArray:
-    r"""Theorem 3.23 corrected: a bound on E_{X, eta}[J(theta_hat) - J(theta)] of DP-LSL.
+    """Theorem 3.23 corrected: a bound on E_{X, eta}[J(theta_hat) - J(theta)] of DP-LSL.
 
     With tau = max(beta, 1/m), kappa = e^{-beta/tau}/tau, q_s = 1 - (1 - e^{-tau}) p_s and
     double sums over all s, s', C_lambda^2 times ::
@@ -301,7 +264,7 @@ def theorem_3_23_corrected(
     (n_s' + kappa e^{-tau n_s'})). Insert items 1 and 4 of Lemma 3.22 and
     :func:`~dprl.bounds.lsl_visits.discounted_moments`.
 
-    Parameters and return value as :func:`theorem_3_23_printed`, with any beta > 0.
+    Parameters as :func:`theorem_3_23_printed`, with any beta > 0.
 
     >>> float(theorem_3_23_corrected([[0.5]], 4, [[1.0]], [1.0], 2.0, beta=0.1).round(4))
     2.952
@@ -315,25 +278,14 @@ def theorem_3_23_corrected(
 
 
 def theorem_3_23_safe_ridge(features: ArrayLike, weights: ArrayLike, n_trajectories: int) -> float:
-    r"""A ridge from which the printed Theorem 3.23 holds, whatever beta and the visits. ::
+    """A ridge from which the printed Theorem 3.23 holds, whatever beta and the visits. ::
 
         (3/2 + sqrt 2) m ||Phi||^2 ||rho||_inf^2 ||rho||_1 / ||rho||_2^2,
 
-    This is about 2.914 m for tabular features and rho = 1. From there on c^2 m ||rho||_1 is at most
+    about 2.914 m for tabular features and rho = 1. From there on c^2 m ||rho||_1 is at most
     (sqrt 2 - 1)^2 ||rho||_2^2, so psi <= 2 ||rho||_2^2, and the printed bound on psi holds
-    by its first term alone.
+    by its first term alone. Parameters as in :func:`lemma_3_20`.
 
-    Parameters
-    ----------
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
-    n_trajectories : int
-        m >= 1.
-
-    Examples
-    --------
     >>> round(theorem_3_23_safe_ridge(np.eye(40), np.ones(40), 1000), 1)
     2914.2
     """
@@ -347,16 +299,13 @@ def theorem_3_23_safe_ridge(features: ArrayLike, weights: ArrayLike, n_trajector
 
 
 class RateConstants(NamedTuple):
-    """Constants of the three terms of Corollary 3.24.
+    """Constants of the three terms of Corollary 3.24, each of shape (...)."""
 
-    Attributes
-    ----------
-    first, second, third : ndarray, shape (...)
-        K_1 of 1/(lambda m), K_2 of 1/lambda^2, K_3 of m/lambda^3.
-    """
-
+    #: K_1 of 1/(lambda m).
     first: FloatArray
+    #: K_2 of 1/lambda^2.
     second: FloatArray
+    #: K_3 of m/lambda^3.
     third: FloatArray
 
 
@@ -365,29 +314,20 @@ def corollary_3_24(
     ridge: ArrayLike,
     constants: tuple[ArrayLike, ArrayLike, ArrayLike] = (1.0, 1.0, 1.0),
 ) -> FloatArray:
-    r"""K_1/(lambda m) + K_2/lambda^2 + K_3 m/lambda^3: thesis, Corollary 3.24.
+    """K_1/(lambda m) + K_2/lambda^2 + K_3 m/lambda^3: thesis, Corollary 3.24.
 
     The printed corollary is the order, so its constants are open: with those of
-    :func:`corollary_3_24_constants` this is an upper bound.
+    :func:`corollary_3_24_constants` this is an upper bound. m >= 1 and lambda > 0 broadcast, as do
+    the three ``constants`` K_1, K_2, K_3 >= 0.
 
-    Parameters
-    ----------
-    n_trajectories, ridge : array_like, broadcast against each other
-        m >= 1, lambda > 0.
-    constants : three array_likes
-        K_1, K_2, K_3 >= 0.
-
-    Examples
-    --------
     >>> float(corollary_3_24(4, 2.0))
     0.875
     """
-    m, lam = whole_numbers("n_trajectories", n_trajectories), check.positive_array("ridge", ridge)
+    m = check.whole_array("n_trajectories", n_trajectories)
+    lam = check.positive_array("ridge", ridge)
     if len(constants) != 3:
         raise ValueError(f"constants must be K_1, K_2, K_3, got {len(constants)}")
-    k1, k2, k3 = (check.finite_array("constants", k) for k in constants)
-    if min(k.min() for k in (k1, k2, k3)) < 0:
-        raise ValueError("constants must not be negative")
+    k1, k2, k3 = (check.array_from("constants", k) for k in constants)
     return k1 / (lam * m) + k2 / lam**2 + k3 * m / lam**3  # (3.57)
 
 
@@ -400,7 +340,7 @@ def corollary_3_24_constants(
     alpha: float,
     beta: float,
 ) -> RateConstants:
-    r"""Constants with which Corollary 3.24 holds for all m >= 1, lambda >= 2 ||Phi||^2 ||rho||_inf.
+    """Constants with which Corollary 3.24 holds for all m >= 1, lambda >= 2 ||Phi||^2 ||rho||_inf.
 
     With A = (4 alpha F ||Phi||)^2 and S = sum_s rho_s p_s ||phi_s||^2, ::
 
@@ -417,10 +357,8 @@ def corollary_3_24_constants(
     ----------
     visit_probabilities : array_like, shape (..., N)
         p_s in [0, 1].
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
+    features, weights
+        As in :func:`lemma_3_20`.
     f_max, alpha, beta : float
         F, alpha and beta of Algorithm 2, > 0.
 
@@ -484,7 +422,7 @@ def _theorem_arguments(
     if both.shape[-1] != rho.size:
         raise ValueError(f"joint must have {rho.size} rows, one per state, got shape {both.shape}")
     m, lam, b, c = np.broadcast_arrays(
-        whole_numbers("n_trajectories", n_trajectories),
+        check.whole_array("n_trajectories", n_trajectories),
         check.positive_array("ridge", ridge),
         check.positive_array("beta", beta),
         check.positive_array("noise_constant", noise_constant),
@@ -495,8 +433,7 @@ def _theorem_arguments(
 
 def _double_sum(t: _Setting, matrix: FloatArray) -> FloatArray:
     """sum_{s,s'} rho_s rho_s' ||phi_s||^2 matrix_{s,s'}."""
-    out: FloatArray = np.einsum("s,...st,t->...", t.rho * t.lengths, matrix, t.rho)
-    return out
+    return np.asarray(np.einsum("s,...st,t->...", t.rho * t.lengths, matrix, t.rho))
 
 
 def _assemble(t: _Setting, none: FloatArray, rare: FloatArray) -> FloatArray:

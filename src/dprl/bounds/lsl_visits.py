@@ -215,7 +215,7 @@ def equation_3_56_corrected(
     >>> equation_3_56_corrected([0, 20], 0.02, 1000).round(4).tolist()
     [18.394, 32.3298]
     """
-    m = whole_numbers("n_trajectories", n_trajectories)
+    m = check.whole_array("n_trajectories", n_trajectories)
     n = checked_counts(counts, m)
     tau, kappa = smoothing_excess(rate, m)
     return n + kappa * np.exp(-tau * n)  # (2)
@@ -243,7 +243,7 @@ def smoothing_excess(rate: ArrayLike, n_trajectories: ArrayLike) -> tuple[FloatA
     ([0.01, 0.001], [90.48, 367.88])
     """
     r, m = np.broadcast_arrays(
-        check.positive_array("rate", rate), whole_numbers("n_trajectories", n_trajectories)
+        check.positive_array("rate", rate), check.whole_array("n_trajectories", n_trajectories)
     )
     tau = np.maximum(r, 1 / m)  # (1)
     return tau, np.exp(-r / tau) / tau
@@ -327,7 +327,7 @@ def lemma_3_22(joint: ArrayLike, n_trajectories: ArrayLike) -> VisitMoments:
     ([1.0, 1.0], [[1.5, 1.0], [1.0, 1.5]])
     """
     both = checked_joint(joint)
-    m = whole_numbers("n_trajectories", n_trajectories)
+    m = check.whole_array("n_trajectories", n_trajectories)
     p, first, second = marginals(both)
     mv, mm = m[..., None], m[..., None, None]
     return VisitMoments(
@@ -376,7 +376,7 @@ def discounted_moments(
     """
     both = checked_joint(joint)
     r = check.positive_array("rate", rate)[..., None]
-    m = whole_numbers("n_trajectories", n_trajectories)[..., None]
+    m = check.whole_array("n_trajectories", n_trajectories)[..., None]
     p, first, _ = marginals(both)
     less = np.expm1(-r) * p  # q - 1
     count_decay = (
@@ -442,10 +442,3 @@ def marginals(both: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """p of shape (..., N), and as rows (s) and columns (s') of a matrix."""
     p = np.diagonal(both, axis1=-2, axis2=-1)
     return p, p[..., :, None], p[..., None, :]
-
-
-def whole_numbers(name: str, value: ArrayLike) -> FloatArray:
-    x = check.finite_array(name, value)
-    if (x < 1).any() or (x != np.floor(x)).any():
-        raise ValueError(f"{name} must be integers of at least 1, got {x.min()}")
-    return x

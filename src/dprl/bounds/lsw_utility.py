@@ -26,6 +26,7 @@ Array arguments broadcast; a result has their shape without the axis of the stat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -36,7 +37,6 @@ from dprl._validation import FloatArray
 from dprl.bounds.binomial_visits import (
     checked_betas,
     checked_probabilities,
-    checked_trials,
     equation_3_50_corrected,
     lemma_3_16_corrected,
     lemma_3_16_printed,
@@ -63,10 +63,8 @@ def lemma_3_13(features: ArrayLike, weights: ArrayLike, mean_variance: ArrayLike
 
     Parameters
     ----------
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        w >= 0, not all zero.
+    features, weights : array_like, shape (N, d) and (N,)
+        Phi, and w >= 0, not all zero.
     mean_variance : array_like
         E[sigma_X^2], or sigma_X^2 of given data; >= 0.
 
@@ -97,12 +95,10 @@ def equation_3_45_printed(
     ----------
     noise : array_like, shape (..., d)
         eta.
-    mean_returns : array_like, shape (N,)
-        F_X.
-    minimiser : array_like, shape (d,)
-        theta, the LSW solution for F_X.
+    mean_returns, minimiser : array_like, shape (N,) and (d,)
+        F_X, and theta, the LSW solution for it.
     features, weights
-        Phi of shape (N, d) and w of shape (N,).
+        As in :func:`lemma_3_13`.
 
     Examples
     --------
@@ -126,17 +122,9 @@ def equation_3_45_corrected(
 ) -> FloatArray:
     """Equation (3.45) corrected: the excess risk is eta' Phi' Gamma Phi eta.
 
-    Exact for every eta, because the gradient vanishes at the minimiser.
+    Exact for every eta, because the gradient vanishes at the minimiser. Parameters as
+    :func:`equation_3_45_printed`.
 
-    Parameters
-    ----------
-    noise : array_like, shape (..., d)
-        eta.
-    features, weights
-        Phi of shape (N, d) and w of shape (N,).
-
-    Examples
-    --------
     >>> float(equation_3_45_corrected([0.5], [[1.0]], [1.0]))
     0.25
     """
@@ -173,12 +161,6 @@ def equation_3_47(counts: ArrayLike, weights: ArrayLike, beta: float) -> FloatAr
     return equation_3_50_corrected(v, check.positive("beta", beta)) @ w
 
 
-# -- Lemma 3.15 -------------------------------------------------------------------------
-
-
-# -- Lemma 3.16 -------------------------------------------------------------------------
-
-
 # -- Theorem 3.17 and its corollaries ---------------------------------------------------
 
 
@@ -198,10 +180,8 @@ def theorem_3_17_constant(
 
     Parameters
     ----------
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        w >= 0, not all zero.
+    features, weights
+        As in :func:`lemma_3_13`.
     f_max : float
         Public bound on the returns, which lie in [0, f_max]; > 0. The thesis
         writes R_max / (1 - gamma).
@@ -229,24 +209,18 @@ def theorem_3_17_printed(
 ) -> FloatArray:
     """Theorem 3.17 as printed: C^2 times the weighted sum of the printed Lemma 3.16.
 
-    Claimed to bound E[J(theta_hat) - J(theta)]; it does not.
+    Claimed to bound E[J(theta_hat) - J(theta)]; it does not. O(size of m times N).
 
     Parameters
     ----------
     m : array_like
-        Number of trajectories, whole numbers >= 1.
-    p : array_like, shape (N,)
-        Probability that a trajectory visits each state, in [0, 1].
-    weights : array_like, shape (N,)
-        w >= 0, not all zero.
+        Number of trajectories, whole numbers >= 1; the result has this shape.
+    p, weights : array_like, shape (N,)
+        Probability in [0, 1] that a trajectory visits each state, and w >= 0, not all zero.
     constant : float
         C > 0, from :func:`theorem_3_17_constant`.
     beta : float
         In (0, 2].
-
-    Notes
-    -----
-    O(size of m times N).
 
     Examples
     --------
@@ -299,7 +273,7 @@ def corollary_3_18_printed(
     >>> float(corollary_3_18_printed(1, [1.0], [1.0], constant=1.0, beta=0.5).round(6))
     7.125
     """
-    return _summed(_simple_printed, m, p, weights, constant, beta)
+    return _summed(functools.partial(_simple, printed=True), m, p, weights, constant, beta)
 
 
 def corollary_3_18_corrected(
@@ -314,34 +288,18 @@ def corollary_3_18_corrected(
     >>> float(corollary_3_18_corrected(1, [1.0], [1.0], constant=1.0, beta=0.5).round(6))
     10.5
     """
-    return _summed(_simple_corrected, m, p, weights, constant, beta)
+    return _summed(_simple, m, p, weights, constant, beta)
 
 
 def corollary_3_19(p: ArrayLike, weights: ArrayLike, *, constant: float, beta: float) -> float:
-    """Corollary 3.19 with its constant: E[excess risk] <= K / m^2 for every m >= 1.
+    """Corollary 3.19 with its constant: E[excess risk] <= K / m^2 for every m >= 1. Returns K.
 
     K = C^2 sum_s w_s ( 6/p_s^2 + 4 e^{beta - 2} / c_s^2 ),
     c_s = -ln(1 - (1 - e^{-beta}) p_s), over the states with w_s > 0, all of which
-    need p_s > 0. From the corrected Theorem 3.17 and m^2 e^{-cm} <= 4 e^{-2}/c^2.
+    need p_s > 0: else the excess risk does not vanish, and a ValueError says so. From the corrected
+    Theorem 3.17, whose parameters it shares, and m^2 e^{-cm} <= 4 e^{-2}/c^2.
     The second part, about 4/(e beta p_s)^2, is what the order O(1/m^2) hides.
 
-    Parameters
-    ----------
-    p, weights, constant, beta
-        As :func:`theorem_3_17_corrected`.
-
-    Returns
-    -------
-    float
-        K.
-
-    Raises
-    ------
-    ValueError
-        If a state with positive weight is never visited: the excess risk then does not vanish.
-
-    Examples
-    --------
     >>> round(corollary_3_19([1.0], [1.0], constant=1.0, beta=1e-3))
     541889
     """
@@ -377,13 +335,9 @@ def excess_risk_equal_counts(
     Parameters
     ----------
     visits : array_like
-        n, whole numbers >= 0.
-    weights : array_like, shape (N,)
-        w >= 0, not all zero.
-    constant : float
-        C > 0, from :func:`theorem_3_17_constant`.
-    beta : float
-        > 0.
+        n, whole numbers >= 0; the result has this shape.
+    weights, constant, beta
+        As in :func:`theorem_3_17_corrected`.
 
     Examples
     --------
@@ -401,18 +355,10 @@ def excess_risk_given_counts(
 ) -> FloatArray:
     """C^2 psi(v): the expected excess risk over the noise alone, for given visit counts.
 
-    Its mean over batches is the left side of Theorem 3.17. *Not private* if the
-    counts come from data.
+    Its mean over batches is the left side of Theorem 3.17. ``counts`` has the shape (..., N), other
+    parameters are those of :func:`excess_risk_equal_counts`. *Not private* if the counts come from
+    data.
 
-    Parameters
-    ----------
-    counts : array_like, shape (..., N)
-        Visit counts.
-    weights, constant, beta
-        As :func:`excess_risk_equal_counts`.
-
-    Examples
-    --------
     >>> float(excess_risk_given_counts([10, 10], [0.5, 0.5], constant=3.0, beta=10.0).round(12))
     0.09
     """
@@ -423,18 +369,11 @@ def excess_risk_given_counts(
 # -- shared -----------------------------------------------------------------------------
 
 
-def _simple_printed(m: FloatArray, p: FloatArray, beta: float) -> FloatArray:
+def _simple(m: FloatArray, p: FloatArray, beta: float, printed: bool = False) -> FloatArray:
+    """One state's term of Corollary 3.18."""
     b = checked_betas(beta, LARGEST_BETA_COROLLARY, "Corollary 3.18")
-    return _simple(m, p, b, 6 * b**2)
-
-
-def _simple_corrected(m: FloatArray, p: FloatArray, beta: float) -> FloatArray:
-    b = checked_betas(beta, LARGEST_BETA_COROLLARY, "Corollary 3.18")
-    return _simple(m, p, b, np.asarray(6.0))
-
-
-def _simple(m: FloatArray, p: FloatArray, b: FloatArray, factor: FloatArray) -> FloatArray:
     visited = np.where(p > 0, p, 1.0)
+    factor = 6 * b**2 if printed else 6.0
     value = 6 / (visited * m) ** 2 + factor * np.exp(m * np.log1p(-b * visited / 2))
     return np.asarray(np.where(p > 0, value, 1.0), dtype=np.float64)
 
@@ -448,24 +387,26 @@ def _summed(
     beta: float,
 ) -> FloatArray:
     """C^2 sum_s w_s term(m, p_s, beta); shape of m."""
+    success, w, c = _states(p, weights, constant)
+    terms = term(check.whole_array("m", m)[..., None], success, check.positive("beta", beta))
+    return np.asarray(c**2 * (terms @ w), dtype=np.float64)
+
+
+def _states(
+    p: ArrayLike, weights: ArrayLike, constant: float
+) -> tuple[FloatArray, FloatArray, float]:
     success = checked_probabilities(p)
     if success.ndim != 1:
         raise ValueError(f"p must have one entry per state, got shape {success.shape}")
     w = check.weight_vector("weights", weights, success.size)
-    c, b = check.positive("constant", constant), check.positive("beta", beta)
-    terms = term(checked_trials(m)[..., None], success, b)
-    return np.asarray(c**2 * (terms @ w), dtype=np.float64)
+    return success, w, check.positive("constant", constant)
 
 
 def _weighted(
     p: ArrayLike, weights: ArrayLike, constant: float
 ) -> tuple[FloatArray, FloatArray, float]:
     """p and w of the states with positive weight; each of them can be visited."""
-    success = checked_probabilities(p)
-    if success.ndim != 1:
-        raise ValueError(f"p must have one entry per state, got shape {success.shape}")
-    w = check.weight_vector("weights", weights, success.size)
-    c = check.positive("constant", constant)
+    success, w, c = _states(p, weights, constant)
     counted = w > 0
     if (success[counted] == 0).any():
         s = int(np.flatnonzero(counted & (success == 0))[0])

@@ -51,12 +51,7 @@ LARGEST_CLASSICAL_EPSILON = 2 * math.log(2.5)
 
 
 def theorem_4_9_printed(
-    n: ArrayLike,
-    epsilon: ArrayLike,
-    delta: ArrayLike,
-    *,
-    sensitivity: float = 1.0,
-    dimension: int = 1,
+    n: ArrayLike, epsilon: ArrayLike, delta: ArrayLike, *, scale: float = 1.0
 ) -> FloatArray:
     """Theorem 4.9 as printed: 2 ln(1.25/delta) ln(1/delta) d Delta^2 / (n^2 eps^2).
 
@@ -71,15 +66,8 @@ def theorem_4_9_printed(
         Records, integers >= 1.
     epsilon, delta : array_like
         In (0, 2 ln 2.5] and (0, 1), where theorem 4.7 holds; it is stated for epsilon < 1.
-    sensitivity : float
-        Delta = GS_2^(1)(A) > 0.
-    dimension : int
-        d >= 1.
-
-    Returns
-    -------
-    ndarray
-        d times the variance of the noise.
+    scale : float
+        d Delta^2 > 0, with Delta = GS_2^(1)(A).
 
     Examples
     --------
@@ -87,38 +75,31 @@ def theorem_4_9_printed(
     0.004653
     """
     e, d = _classical_range(epsilon, delta)
-    corrected = theorem_4_9_corrected(n, e, d, sensitivity=sensitivity, dimension=dimension)
-    return np.asarray(-np.log(d) * corrected)
+    return np.asarray(-np.log(d) * theorem_4_9_corrected(n, e, d, scale=scale))
 
 
 def theorem_4_9_corrected(
-    n: ArrayLike,
-    epsilon: ArrayLike,
-    delta: ArrayLike,
-    *,
-    sensitivity: float = 1.0,
-    dimension: int = 1,
+    n: ArrayLike, epsilon: ArrayLike, delta: ArrayLike, *, scale: float = 1.0
 ) -> FloatArray:
     """Theorem 4.9 corrected: 2 ln(1.25/delta) d Delta^2 / (n^2 eps^2).
 
     The utility of the Gaussian mechanism of theorem 4.7, an identity. The mechanism is
-    (eps, delta)-private for neighbours that replace one record.
-
-    Parameters as :func:`theorem_4_9_printed`.
+    (eps, delta)-private for neighbours that replace one record. Parameters as
+    :func:`theorem_4_9_printed`.
 
     >>> float(theorem_4_9_corrected(100, 0.5, 0.1).round(6))
     0.002021
     """
     records, (e, d) = check.integer_array("n", n), _classical_range(epsilon, delta)
-    scale = check.whole("dimension", dimension) * check.positive("sensitivity", sensitivity) ** 2
-    return np.asarray(2 * np.log(1.25 / d) * scale / (records * e) ** 2)
+    size = check.positive("scale", scale)
+    return np.asarray(2 * np.log(1.25 / d) * size / (records * e) ** 2)
 
 
 # -- sampling error: section 4.5 ----------------------------------------------------------
 
 
 def section_4_5_avss_squared(n: ArrayLike, k: ArrayLike, variance: ArrayLike) -> FloatArray:
-    """Section 4.5: AVSS_2^2 = (1/k - 1/n) V, for a linear query. An identity.
+    """Section 4.5: AVSS_2^2 = E ||A(x) - A(x~)||^2 = (1/k - 1/n) V; an identity for linear queries.
 
     Parameters
     ----------
@@ -126,11 +107,6 @@ def section_4_5_avss_squared(n: ArrayLike, k: ArrayLike, variance: ArrayLike) ->
         Records and size of a sub-sample, integers, 1 <= k <= n.
     variance : array_like
         V = Tr Sigma - ||mu||^2 >= 0, in the thesis's notation Sigma = E a a^T, mu = E a.
-
-    Returns
-    -------
-    ndarray
-        E ||A(x) - A(x~)||^2.
 
     Examples
     --------
@@ -175,8 +151,7 @@ def corollary_4_15_printed(
     base_delta: ArrayLike,
     variance: ArrayLike,
     *,
-    sensitivity: float = 1.0,
-    dimension: int = 1,
+    scale: float = 1.0,
 ) -> FloatArray:
     """Corollary 4.15 as printed: the double logarithm of theorem 4.9 over m, plus AVSS^2/m.
 
@@ -186,15 +161,8 @@ def corollary_4_15_printed(
         Records, sub-samples, size of a sub-sample; integers, m >= 1, 1 <= k <= n.
     base_epsilon, base_delta : array_like
         Guarantee of the base mechanism, in (0, 2 ln 2.5] and (0, 1). NaN gives NaN.
-    variance : array_like
-        V >= 0.
-    sensitivity, dimension
-        As in :func:`theorem_4_9_printed`.
-
-    Returns
-    -------
-    ndarray
-        What the thesis gives as the utility.
+    variance, scale
+        V as in :func:`section_4_5_avss_squared`, d Delta^2 as in :func:`theorem_4_9_printed`.
 
     Examples
     --------
@@ -202,9 +170,7 @@ def corollary_4_15_printed(
     0.005278
     """
     sampling = section_4_5_avss_squared(n, k, variance)
-    noise = theorem_4_9_printed(
-        k, base_epsilon, base_delta, sensitivity=sensitivity, dimension=dimension
-    )
+    noise = theorem_4_9_printed(k, base_epsilon, base_delta, scale=scale)
     return np.asarray((noise + sampling) / check.integer_array("m", m))
 
 
@@ -216,23 +182,19 @@ def corollary_4_15_corrected(
     base_delta: ArrayLike,
     variance: ArrayLike,
     *,
-    sensitivity: float = 1.0,
-    dimension: int = 1,
+    scale: float = 1.0,
 ) -> FloatArray:
     """Corollary 4.15 corrected: equation (1) with the noise of theorem 4.7. An identity.
 
     UT = 2 ln(1.25/delta~) d Delta^2/(m k^2 eps~^2) + (1/m)(1/k - 1/n) V. What the mechanism
-    promises is another matter: see :mod:`dprl.privacy.subsampling`.
-
-    Parameters as :func:`corollary_4_15_printed`.
+    promises is another matter: see :mod:`dprl.privacy.subsampling`. Parameters as
+    :func:`corollary_4_15_printed`.
 
     >>> float(corollary_4_15_corrected(100, 4, 50, 0.5, 0.1, 0.25).round(6))
     0.002646
     """
     sampling = section_4_5_avss_squared(n, k, variance)
-    noise = theorem_4_9_corrected(
-        k, base_epsilon, base_delta, sensitivity=sensitivity, dimension=dimension
-    )
+    noise = theorem_4_9_corrected(k, base_epsilon, base_delta, scale=scale)
     return np.asarray((noise + sampling) / check.integer_array("m", m))
 
 
@@ -254,7 +216,7 @@ def theorem_4_16_ratio(
     The first term of corollary 4.15 at the base guarantee (4.9)-(4.10), over theorem 4.9 at
     (epsilon, delta): both noises by theorem 4.7. Theorem 4.16 says that it tends to 0 if
     k, m -> infinity and m k^2 grows faster than n^2 ln(mk/n); in truth it tends to infinity,
-    see :func:`theorem_4_16_lower_bound`.
+    see :func:`theorem_4_16_lower_bound`. NaN where :func:`printed_base` is.
 
     Parameters
     ----------
@@ -267,11 +229,6 @@ def theorem_4_16_ratio(
     logarithms : {"once", "twice"}
         Theorem 4.9 as corrected, or as printed.
 
-    Returns
-    -------
-    ndarray
-        NaN where :func:`printed_base` is.
-
     Examples
     --------
     >>> float(theorem_4_16_ratio(10_000, 10**6, 5_000, 0.9, 1e-5).round(1))
@@ -282,9 +239,8 @@ def theorem_4_16_ratio(
     single = logarithms == "once"
     over = corollary_4_15_corrected if single else corollary_4_15_printed
     under = theorem_4_9_corrected if single else theorem_4_9_printed
-    base_epsilon, base_delta = printed_base(n, m, k, epsilon, delta, slack)
-    ratio = over(n, m, k, base_epsilon, base_delta, 0.0) / under(n, epsilon, delta)
-    return np.asarray(ratio)
+    base = printed_base(n, m, k, epsilon, delta, slack)
+    return np.asarray(over(n, m, k, *base, 0.0) / under(n, epsilon, delta))
 
 
 def theorem_4_16_lower_bound(
@@ -318,15 +274,8 @@ def section_4_6_expression(
 ) -> FloatArray:
     """The expression that sections 4.6 and 4.7 estimate: ln(1/delta~)/(m k^2 eps~^2).
 
-    Parameters
-    ----------
-    m, k : array_like
-        Integers >= 1.
-    base_epsilon, base_delta : array_like
-        Guarantee of the base mechanism, in (0, 2 ln 2.5] and (0, 1).
+    Parameters as :func:`corollary_4_15_printed`.
 
-    Examples
-    --------
     >>> float(section_4_6_expression(4, 5, 0.5, 0.1).round(5))
     0.0921
     """
@@ -374,19 +323,8 @@ def theorem_4_17_printed(n: int, m: ArrayLike, k: ArrayLike, epsilon: float) -> 
 
     An order of magnitude. Its second term divides by m once too often. Read as a function to
     minimise, it is negative where m k < n: for eps <= 1 and n >= 8 its least value is
-    1 - ln(n)/eps^2, at m = k = 1.
+    1 - ln(n)/eps^2, at m = k = 1. Integers m >= 1, 1 <= k <= n broadcast; epsilon > 0.
 
-    Parameters
-    ----------
-    n : int
-        >= 1.
-    m, k : array_like
-        Integers, m >= 1, 1 <= k <= n; they broadcast.
-    epsilon : float
-        > 0.
-
-    Examples
-    --------
     >>> float(theorem_4_17_printed(10_000, 1, 1, 0.1).round(1))
     -920.0
     """
@@ -414,27 +352,17 @@ def theorem_4_17_corrected(
     return np.asarray(theorem_4_17_printed(n, m, k, epsilon) + (second - misprint))
 
 
-# -- every calibration: lower bounds ------------------------------------------------------
-
-
 # -- ratio of utilities -------------------------------------------------------------------
 
 
 class UtilityRatio(NamedTuple):
-    """Utility of sub-sample-and-average over that of the plain mechanism.
+    """Utility of sub-sample-and-average over that of the plain mechanism."""
 
-    Attributes
-    ----------
-    total : ndarray
-        noise + sampling.
-    noise : ndarray
-        Ratio of the two noise variances.
-    sampling : ndarray
-        The sampling error (1/m)(1/k - 1/n) V over the utility of the plain mechanism.
-    """
-
+    #: noise + sampling.
     total: FloatArray
+    #: Ratio of the two noise variances.
     noise: FloatArray
+    #: The sampling error (1/m)(1/k - 1/n) V over the utility of the plain mechanism.
     sampling: FloatArray
 
 
@@ -447,8 +375,6 @@ def utility_ratio(
     *,
     calibration: Literal["printed", "tight", "average"],
     variance: float,
-    sensitivity: float = 1.0,
-    dimension: int = 1,
 ) -> UtilityRatio:
     """How much worse sub-sample-and-average is, with one of three calibrations of its noise.
 
@@ -461,7 +387,9 @@ def utility_ratio(
     =========== ========================================================= ==================
 
     The first two are (epsilon, delta)-private for neighbours that replace one record. The third
-    is a lower bound: with less noise no accounting of any kind can certify the average.
+    is a lower bound: with less noise no accounting of any kind can certify the average. NaN where
+    the printed calibration is not defined, see :func:`printed_base`. Noise 0 where even bare
+    sub-samples are (0, delta)-private.
 
     Parameters
     ----------
@@ -471,25 +399,12 @@ def utility_ratio(
         The promise: epsilon > 0, for "printed" at most 2 ln 2.5, and delta in (0, 1).
     calibration : {"printed", "tight", "average"}
     variance : float
-        V >= 0, total variance of a(x). At most Delta^2/4 if d = 1.
-    sensitivity, dimension
-        Delta > 0 and d >= 1.
-
-    Returns
-    -------
-    UtilityRatio
-        NaN where the printed calibration is not defined, see :func:`printed_base`. Noise 0 where
-        even bare sub-samples are (0, delta)-private.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        As :func:`~dprl.privacy.accounting.subsampled_gaussian_mu`.
+        V/(d Delta^2) >= 0, at most 1/4 if d = 1: nothing else of the query matters.
 
     Notes
     -----
     "tight" costs about half a second for each pair (k/n, m), "average" a hundredth; answers are
-    kept.
+    kept. Errors as :func:`~dprl.privacy.accounting.subsampled_gaussian_mu`.
 
     Examples
     --------
@@ -500,15 +415,13 @@ def utility_ratio(
     if calibration not in ("printed", "tight", "average"):
         raise ValueError(f"calibration must be printed, tight or average, got {calibration!r}")
     eps, d = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
-    scale = {"sensitivity": sensitivity, "dimension": dimension}
     (records, size), count = checked_records(n, k), check.integer_array("m", m)
     if calibration == "printed":
         noise = theorem_4_16_ratio(n, m, k, eps, d)
-        plain = theorem_4_9_corrected(n, eps, d, **scale)  # type: ignore[arg-type]
+        plain = theorem_4_9_corrected(n, eps, d)
     else:
         mu = plain_mechanism(eps, d).mu
-        length = check.positive("sensitivity", sensitivity)
-        plain = check.whole("dimension", dimension) * (length / (records * mu)) ** 2
+        plain = 1 / (records * mu) ** 2
         largest = subsampled_gaussian_mu if calibration == "tight" else averaged_gaussian_mu
         noise = np.empty(np.broadcast(records, count, size).shape)
         for at, (number, q) in _cells(count, size / records, noise.shape):
