@@ -184,6 +184,14 @@ def whole_array(name: str, values: ArrayLike, least: float = 1) -> FloatArray:
     return x
 
 
+def binary_array(name: str, values: ArrayLike, ndim: int | None = None) -> BoolArray:
+    """Booleans, also written as 0 and 1."""
+    x = finite_array(name, values, ndim=ndim)
+    if not np.isin(x, (0, 1)).all():
+        raise ValueError(f"{name} must be booleans, or 0 and 1")
+    return np.asarray(x == 1)
+
+
 def integer_array(name: str, values: ArrayLike) -> FloatArray:
     """Integers >= 1, as floats."""
     raw = unmasked(name, values)

@@ -58,10 +58,8 @@ class BCQSettings:
 
     Parameters
     ----------
-    hidden : tuple of int
-        Widths of the hidden layers of critics and perturbation network.
-    vae_hidden : tuple of int
-        Widths of the hidden layers of encoder and decoder.
+    hidden, vae_hidden : tuple of int
+        Widths of the hidden layers of critics and perturbation network; of encoder and decoder.
     latent_factor : int
         Latent coordinates per action coordinate.
     perturbation : float
@@ -82,23 +80,8 @@ class BCQSettings:
         tau in (0, 1]: share of the new parameters in the targets per update.
     batch_size : int
         Transitions per update, drawn with replacement.
-    candidates : int
-        n: proposals per next state in the critics' target.
-    acting_candidates : int
-        Proposals per query.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a number is outside its range.
-
-    Examples
-    --------
-    >>> BCQSettings.paper().hidden, BCQSettings.laptop().hidden
-    ((400, 300), (64, 64))
-    >>> BCQSettings(perturbation=-0.1)
-    Traceback (most recent call last):
-    ValueError: perturbation must not be negative, got -0.1
+    candidates, acting_candidates : int
+        Proposals per next state in the critics' target, n, and per query.
     """
 
     hidden: tuple[int, ...] = (400, 300)
@@ -206,18 +189,6 @@ def initialise(
 ) -> BCQState:
     """A fresh agent. The targets start as copies of their networks.
 
-    Parameters
-    ----------
-    key : jax.Array
-        A key of ``jax.random.key``.
-    observation_size, action_size : int
-        d_s and d_A, at least 1.
-    settings : BCQSettings
-
-    Returns
-    -------
-    BCQState
-
     Examples
     --------
     >>> state = jax.eval_shape(lambda: initialise(jax.random.key(0), 11, 3, BCQSettings.paper()))
@@ -311,8 +282,7 @@ def vae_loss(
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Loss of (encoder, decoder); with it its two parts, reconstruction and divergence.
 
-    The reconstruction is the mean over batch and action coordinates of the squared error; the
-    divergence the mean over batch and latent coordinates of
+    The divergence is the mean over batch and latent coordinates of
     (mean^2 + std^2 - 1)/2 - log std.
     """
     encoder, decoder = vae
@@ -366,22 +336,8 @@ def update(
     """One update of one agent: a pure function (Fujimoto et al. 2019, Algorithm 1).
 
     In this order, each step with what the steps before it have changed: VAE, critics,
-    perturbation, targets.
-
-    Parameters
-    ----------
-    state : BCQState
-    batch : Batch
-        Arrays (b, ...).
-    noise : BCQNoise
-        See :func:`as_noise`.
-    settings : BCQSettings
-
-    Returns
-    -------
-    BCQState
-    losses : jax.Array, shape (4,)
-        Each before its step; named by :data:`LOSSES`.
+    perturbation, targets. The losses, shape (4,), are each before its step; named by
+    :data:`LOSSES`.
     """
     adam, parameters = _adam(settings), state.parameters
     vae = (parameters.encoder, parameters.decoder)
@@ -418,23 +374,10 @@ def _step(adam: optax.GradientTransformation, slope: Any, adam_state: Any, at: A
 def act(
     parameters: BCQParameters, key: jax.Array, observations: jax.Array, settings: BCQSettings
 ) -> jax.Array:
-    """Greedy actions of one agent; deterministic given the key.
+    """Greedy actions (n, d_A), in [-1, 1], of one agent at observations (n, d_s).
 
     For each observation ``settings.acting_candidates`` proposals are drawn and perturbed; the one
-    with the largest value by the first critic is returned.
-
-    Parameters
-    ----------
-    parameters : BCQParameters
-    key : jax.Array
-        Of the latent draws.
-    observations : jax.Array, shape (n, d_s)
-    settings : BCQSettings
-
-    Returns
-    -------
-    jax.Array, shape (n, d_A)
-        In [-1, 1].
+    with the largest value by the first critic is returned. Deterministic given the key.
     """
     _check_inputs(parameters, observations)
     noise = draw_candidates(key, parameters, observations, settings)
@@ -469,20 +412,10 @@ def best_candidate(
 def vae_reconstruction_error(
     parameters: BCQParameters, observations: jax.Array, actions: jax.Array
 ) -> jax.Array:
-    """How far the VAE's decoding of the encoding's mean lies from each action.
+    """How far the VAE's decoding of the encoding's mean lies from each action, shape (n,).
 
-    No noise is drawn. Needs the model's parameters: a white-box quantity.
-
-    Parameters
-    ----------
-    parameters : BCQParameters
-        Of one model.
-    observations, actions : jax.Array, shapes (n, d_s), (n, d_A)
-
-    Returns
-    -------
-    jax.Array, shape (n,)
-        Mean over action coordinates of the squared error.
+    The mean over action coordinates of the squared error, for one model at observations (n, d_s)
+    and actions (n, d_A). No noise is drawn. Needs the model's parameters: a white-box quantity.
     """
     _check_inputs(parameters, observations, actions)
     mean, _ = _encode(parameters.encoder, observations, actions)

@@ -69,21 +69,7 @@ class BCQTraining(NamedTuple):
 def start(
     settings: BCQSettings, observation_size: int, action_size: int, seeds: Sequence[int]
 ) -> BCQTraining:
-    """One new model per seed; equal seeds give equal networks.
-
-    Parameters
-    ----------
-    settings : BCQSettings
-    observation_size, action_size : int
-        d_s and d_A, at least 1.
-    seeds : sequence of int
-        >= 0, at least one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is malformed.
-    """
+    """One new model per seed (>= 0, at least one); equal seeds give equal networks."""
     check.instance("settings", settings, BCQSettings)
     known = [check.whole("each seed", seed, minimum=0) for seed in seeds]
     if not known:
@@ -132,19 +118,6 @@ def train(
     BCQTraining
     losses : ndarray, shape (models, chunks, 4)
         Means over the updates of each chunk, named by :data:`dprl.agents.bcq.LOSSES`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For data sets of other sizes, actions outside [-1, 1], or numbers out of range.
-
-    Examples
-    --------
-    >>> training = start(BCQSettings.laptop(), 2, 1, seeds=[0])
-    >>> beyond = Transitions(np.zeros((1, 2)), [[1.5]], [0.0], np.zeros((1, 2)), [True])
-    >>> train(training, [beyond], BCQSettings.laptop(), updates=100)
-    Traceback (most recent call last):
-    ValueError: actions must lie in [-1, 1], got one of size 1.5
     """
     end = training.updates + check.whole("updates", updates)
     if training.updates % check.whole("chunk", chunk):
@@ -301,13 +274,7 @@ class BCQPopulation:
         return one
 
     def select(self, models: Sequence[int]) -> BCQPopulation:
-        """Some of the models as a population of their own, in the order given.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is none, or a number is not in 0 ... len - 1.
-        """
+        """Some of the models as a population of their own, in the order given."""
         rows = [check.whole("each of models", index, minimum=0) for index in models]
         if not rows or max(rows) >= len(self):
             raise ValueError(
@@ -317,17 +284,9 @@ class BCQPopulation:
         return replace(self, parameters=jax.tree.map(lambda leaf: leaf[chosen], self.parameters))
 
     def act(self, key: jax.Array, observations: ArrayLike) -> jax.Array:
-        """Greedy actions of all models at once, each at its own observations.
+        """Greedy actions (models, n, d_A) of all models, each at its observations (models, n, d_s).
 
-        Parameters
-        ----------
-        key : jax.Array
-            Of the latent draws; each model draws with its own part of it.
-        observations : array_like, shape (models, n, d_s)
-
-        Returns
-        -------
-        jax.Array, shape (models, n, d_A)
+        Each model draws its latent vectors with its own part of the key.
         """
         x = jnp.asarray(observations, dtype=jnp.float32)
         if x.ndim != 3 or x.shape[0] != len(self) or x.shape[2] != self.observation_size:
@@ -342,11 +301,7 @@ class BCQPopulation:
     def policy(self, model: int, key: jax.Array) -> Callable[[Float32Array, int], Float32Array]:
         """One model as a policy of :func:`dprl.agents.environments.rollout`.
 
-        Returns
-        -------
-        callable
-            (observations (n, d_s), step) -> actions (n, d_A); the latent draws of a step
-            come from ``fold_in(key, step)``.
+        The latent draws of a step come from ``fold_in(key, step)``.
         """
         parameters = self.model(model)
 

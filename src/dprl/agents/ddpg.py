@@ -58,16 +58,6 @@ class DDPGSettings:
         Environment steps with uniform actions before the first update, >= 1.
     capacity : int
         Transitions that the replay buffer keeps, the newest ones.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a value is outside its range.
-
-    Examples
-    --------
-    >>> DDPGSettings.laptop().hidden, DDPGSettings.paper().hidden
-    ((64, 64), (400, 300))
     """
 
     hidden: tuple[int, ...] = (400, 300)
@@ -106,17 +96,7 @@ class DDPGSettings:
 
 
 class DDPGState(NamedTuple):
-    """All that one agent's update reads and writes.
-
-    Attributes
-    ----------
-    actor, critic : tuple of Layer
-        phi and theta.
-    target_actor, target_critic : tuple of Layer
-        phi' and theta'.
-    actor_optimiser, critic_optimiser : tree
-        States of Adam.
-    """
+    """All that one agent's update reads and writes: phi, theta, phi', theta', states of Adam."""
 
     actor: Params
     critic: Params
@@ -130,14 +110,6 @@ def initialise(
     key: jax.Array, observation_size: int, action_size: int, settings: DDPGSettings
 ) -> DDPGState:
     """A new agent; its target networks equal its networks.
-
-    Parameters
-    ----------
-    key : jax.Array
-        A key of ``jax.random``.
-    observation_size, action_size : int
-        d_s and d_A, >= 1.
-    settings : DDPGSettings
 
     Examples
     --------
@@ -160,34 +132,12 @@ def initialise(
 
 
 def act(actor: Params, observations: ArrayLike) -> jax.Array:
-    """The greedy actions pi_phi(s), without noise.
-
-    Parameters
-    ----------
-    actor : tuple of Layer
-    observations : array_like, shape (..., d_s)
-
-    Returns
-    -------
-    jax.Array, shape (..., d_A)
-        In [-1, 1].
-    """
+    """The greedy actions pi_phi(s), (..., d_A) in [-1, 1], at observations (..., d_s)."""
     return mlp_apply(actor, jnp.asarray(observations), final=jnp.tanh)
 
 
 def value(critic: Params, observations: ArrayLike, actions: ArrayLike) -> jax.Array:
-    """Q_theta(s, a).
-
-    Parameters
-    ----------
-    critic : tuple of Layer
-    observations : array_like, shape (..., d_s)
-    actions : array_like, shape (..., d_A)
-
-    Returns
-    -------
-    jax.Array, shape (...)
-    """
+    """Q_theta(s, a), shape (...), of observations (..., d_s) and actions (..., d_A)."""
     pair = jnp.concatenate([jnp.asarray(observations), jnp.asarray(actions)], axis=-1)
     return mlp_apply(critic, pair)[..., 0]
 
@@ -197,32 +147,9 @@ def update(
 ) -> tuple[DDPGState, dict[str, jax.Array]]:
     """One step of one agent; a pure function of its arguments.
 
-    The critic moves first; the actor climbs the new critic.
-
-    Parameters
-    ----------
-    state : DDPGState
-    batch : Batch
-        n transitions.
-    settings : DDPGSettings
-
-    Returns
-    -------
-    DDPGState
-        After the step.
-    dict
-        ``critic_loss``, the mean squared error before the step, and ``actor_loss``, minus
-        the mean value of the actor's actions before its step.
-
-    Examples
-    --------
-    >>> settings = DDPGSettings.laptop()
-    >>> state = initialise(jax.random.key(0), 2, 1, settings)
-    >>> zeros = jnp.zeros((4, 2)), jnp.zeros((4, 1)), jnp.zeros(4)
-    >>> batch = Batch(zeros[0], zeros[1], zeros[2], zeros[0], jnp.ones(4))
-    >>> after, losses = jax.jit(update, static_argnums=2)(state, batch, settings)
-    >>> sorted(losses), float(losses["critic_loss"]) > 0
-    (['actor_loss', 'critic_loss'], True)
+    The critic moves first; the actor climbs the new critic. With the new state come
+    ``critic_loss``, the mean squared error before the step, and ``actor_loss``, minus the mean
+    value of the actor's actions before its step.
     """
     s, a, r, s_next, terminal = batch
     best_next = value(state.target_critic, s_next, act(state.target_actor, s_next))

@@ -59,18 +59,7 @@ class DDPGTraining(NamedTuple):
 def start(task: Task, settings: DDPGSettings, seeds: Sequence[int]) -> DDPGTraining:
     """One new agent per seed, from which alone everything random about it comes.
 
-    Parameters
-    ----------
-    task : Task
-    settings : DDPGSettings
-        A buffer takes its whole capacity at once.
-    seeds : sequence of int
-        >= 0, distinct, at least one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is malformed.
+    Seeds are >= 0 and distinct, at least one. A buffer takes its whole capacity at once.
     """
     check.instance("task", task, Task)
     check.instance("settings", settings, DDPGSettings)
@@ -119,11 +108,6 @@ def train(
     threads : int, optional
         Threads that step the environments, see
         :class:`dprl.agents.environments.ParallelEnvironments`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is malformed, or the training is of other environments or capacity.
 
     Examples
     --------

@@ -71,11 +71,6 @@ class Task:
         Steps after which an episode is truncated, >= 1.
     timeout_is_terminal : bool
         Whether a learner is told that the state at the time limit is absorbing.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a value is none of these.
     """
 
     environment: str
@@ -94,8 +89,6 @@ class Environment:
 
     Attributes
     ----------
-    name : str
-        One of :data:`NAMES`.
     observation_size, action_size : int
         d_s and d_A. Actions lie in [-1, 1].
     position_size, state_size : int
@@ -204,17 +197,7 @@ def _model(name: str) -> mujoco.MjModel:
 
 @lru_cache
 def environment(name: str) -> Environment:
-    """Sizes and constants of an environment.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`NAMES`.
-
-    Raises
-    ------
-    ValueError
-        If the name is another.
+    """Sizes and constants of an environment; its name is one of :data:`NAMES`.
 
     Examples
     --------
@@ -240,24 +223,8 @@ def draw_initial_states(name: str, count: int, rng: np.random.Generator) -> Floa
 
     Around the initial posture, positions are uniform on [-c, c]; velocities are uniform too
     (Hopper, c = 0.005) or normal with standard deviation c (HalfCheetah, c = 0.1). One after
-    the other, so that row i is gymnasium's i-th reset with the same generator.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`NAMES`.
-    count : int
-        How many, >= 1.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray, shape (count, k)
-
-    Raises
-    ------
-    TypeError, ValueError
-        For an unknown name, a count that is no positive integer, or no generator.
+    the other, so that row i is gymnasium's i-th reset with the same generator. Shape (count, k);
+    ``name`` is one of :data:`NAMES`.
 
     Examples
     --------
@@ -324,11 +291,6 @@ class ParallelEnvironments:
     threads : int, optional
         Threads that step; by default as many as the process may use cores. Results do not
         depend on it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For an unknown name, or numbers that are not positive integers.
 
     Notes
     -----
@@ -399,21 +361,7 @@ class ParallelEnvironments:
         return self.environment.observe(self.states).astype(np.float32)
 
     def reset(self, states: ArrayLike) -> Float32Array:
-        """Start all episodes.
-
-        Parameters
-        ----------
-        states : array_like, shape (count, k)
-
-        Returns
-        -------
-        ndarray of float32, shape (count, d_s)
-
-        Raises
-        ------
-        ValueError
-            If the shape is another or a number is not finite.
-        """
+        """Start all episodes from states (count, k); float32 observations (count, d_s)."""
         self._check_open()
         first = _checked_states(self.environment, states, self.count)
         self._started = True
@@ -434,11 +382,6 @@ class ParallelEnvironments:
         -------
         ndarray of float32, shape (count, d_s)
             Observations of all environments.
-
-        Raises
-        ------
-        ValueError
-            If a shape does not fit or a number is not finite.
         """
         self._check_started()
         chosen = np.asarray(mask)
@@ -453,22 +396,7 @@ class ParallelEnvironments:
     def restore(self, full_states: ArrayLike, elapsed: ArrayLike) -> Float32Array:
         """Continue where other environments of the same kind, number and t_max were.
 
-        Parameters
-        ----------
-        full_states : array_like, shape (count, m)
-            As ``full_states`` gave them.
-        elapsed : array_like of int, shape (count,)
-            As ``elapsed`` gave them.
-
-        Returns
-        -------
-        ndarray of float32, shape (count, d_s)
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a shape does not fit, a number is not finite, or an episode is not from 0 to
-            t_max steps old.
+        Takes their ``full_states`` and ``elapsed``; returns float32 observations (count, d_s).
         """
         self._check_open()
         rows = check.finite_array("full_states", full_states, ndim=2)
@@ -490,19 +418,12 @@ class ParallelEnvironments:
         return self.observations
 
     def step(self, actions: ArrayLike) -> Step:
-        """Take one step in every episode that is not finished.
-
-        Parameters
-        ----------
-        actions : array_like, shape (count, d_A)
-            In [-1, 1].
+        """Take one step in every episode that is not finished; actions (count, d_A) in [-1, 1].
 
         Raises
         ------
         RuntimeError
             Before :meth:`reset`.
-        ValueError
-            If the shape is another, a number is not finite or outside [-1, 1].
         """
         env, before = self.environment, self.states
         torques = _checked_actions(env, actions, self.count)
@@ -564,15 +485,6 @@ def rollout(
         Largest number of steps, >= 1.
     threads : int, optional
         As in :class:`ParallelEnvironments`.
-
-    Returns
-    -------
-    Episodes
-
-    Raises
-    ------
-    TypeError, ValueError
-        For an unknown name, wrong shapes, or actions that are not finite or outside [-1, 1].
 
     Examples
     --------

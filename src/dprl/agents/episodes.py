@@ -55,25 +55,10 @@ class Transitions:
 
     Parameters
     ----------
-    observations, next_observations : array_like, shape (N, d_s)
-        Before and after the step; kept as float32.
-    actions : array_like, shape (N, d_A)
-        Kept as float32.
-    rewards : array_like, shape (N,)
-        Kept as float32.
+    observations, actions, rewards, next_observations : array_like
+        Of shapes (N, d_s), (N, d_A), (N,) and (N, d_s), N >= 1; kept as float32.
     terminals : array of bool, shape (N,)
         True where the value of what follows is zero.
-
-    Raises
-    ------
-    ValueError
-        If the sizes do not fit, a number is not finite, or there is no step at all.
-
-    Examples
-    --------
-    >>> one = Transitions([[0.0, 1.0]], [[0.5]], [2.0], [[1.0, 1.0]], np.array([True]))
-    >>> len(one), one.observation_size, one.action_size
-    (1, 2, 1)
     """
 
     observations: Float32Array
@@ -128,12 +113,8 @@ class Episodes:
 
     Parameters
     ----------
-    observations : array_like, shape (n, T + 1, d_s)
-        o_0 ... o_T', the last one included; kept as float32.
-    actions : array_like, shape (n, T, d_A)
-        Kept as float32.
-    rewards : array_like, shape (n, T)
-        Kept as float32.
+    observations, actions, rewards : array_like, shapes (n, T + 1, d_s), (n, T, d_A) and (n, T)
+        Observations to o_T', the last one included; kept as float32.
     lengths : array_like of int, shape (n,)
         Number of steps T' of each, from 1 to T.
     terminated : array of bool, shape (n,)
@@ -141,14 +122,6 @@ class Episodes:
     initial_states : array_like, shape (n, k)
         Physics state s_0, from which the episode can be run again (positions, then
         velocities); float64.
-
-    Raises
-    ------
-    TypeError
-        If lengths are not integers.
-    ValueError
-        If shapes do not fit, a number is not finite, a length is outside 1 ... T, or an
-        entry beyond the end of an episode is not zero.
 
     Examples
     --------
@@ -160,8 +133,6 @@ class Episodes:
     ...     terminated=np.array([False, True]),
     ...     initial_states=np.zeros((2, 2)),
     ... )
-    >>> len(two), two.t_max, two.returns.tolist()
-    (2, 3, [3.0, 5.0])
     >>> two.transitions().terminals.tolist()
     [False, False, False, True]
     >>> two.transitions(timeout_is_terminal=True).terminals.tolist()
@@ -244,19 +215,9 @@ class Episodes:
         return np.asarray(self.rewards.sum(axis=1, dtype=np.float64))
 
     def select(self, indices: ArrayLike) -> Episodes:
-        """Some of the episodes, in the order asked for.
+        """Some of the episodes, at least one, in the order asked for.
 
-        Parameters
-        ----------
-        indices : array_like of int, shape (m,), or of bool, shape (n,)
-            Positions 0 ... n - 1 (repeats are allowed), or a mask.
-
-        Raises
-        ------
-        TypeError
-            If the indices are neither integers nor bools.
-        ValueError
-            If there is none, or one is not among the episodes.
+        Indices are positions 0 ... n - 1 (repeats are allowed), or a mask of n bools.
         """
         chosen = np.asarray(indices)
         if chosen.ndim != 1 or chosen.dtype.kind not in "iub":
@@ -279,17 +240,9 @@ class Episodes:
     def transitions(self, *, timeout_is_terminal: bool = False) -> Transitions:
         """All steps, episode after episode, in the order of time.
 
-        Parameters
-        ----------
-        timeout_is_terminal : bool
-            False (the default): only absorbing states are terminal, and the value of a state
-            at which time ran out is learned like any other. True: the last step of every
-            episode is terminal, as in code that stores ``done`` of the old gym interface.
-
-        Returns
-        -------
-        Transitions
-            sum(lengths) steps.
+        Only absorbing states are terminal, and the value of a state at which time ran out is
+        learned like any other; or, with ``timeout_is_terminal``, the last step of every episode
+        is terminal, as in code that stores ``done`` of the old gym interface.
         """
         done = self.steps
         last = np.arange(self.t_max) == self.lengths[:, None] - 1
@@ -304,15 +257,7 @@ class Episodes:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Episodes]) -> Episodes:
-        """Several sets of episodes of the same T, one after the other.
-
-        Raises
-        ------
-        TypeError
-            If a part is not Episodes.
-        ValueError
-            If there is no part, or T, d_s, d_A or k differ.
-        """
+        """Several sets of episodes of the same T, d_s, d_A and k, one after the other."""
         parts = list(parts)
         if not parts:
             raise ValueError("there is nothing to concatenate")

@@ -26,13 +26,7 @@ Tree = TypeVar("Tree")
 
 
 class Layer(NamedTuple):
-    """An affine map x -> x W + b.
-
-    Attributes
-    ----------
-    weight : jax.Array, shape (m, n), float32
-    bias : jax.Array, shape (n,), float32
-    """
+    """An affine map x -> x W + b; weight (m, n) and bias (n,), float32."""
 
     weight: jax.Array
     bias: jax.Array
@@ -44,18 +38,8 @@ Params = tuple[Layer, ...]
 class Batch(NamedTuple):
     """Transitions of one mini-batch, as the update of an agent takes them.
 
-    Attributes
-    ----------
-    observations : array, shape (n, d_s)
-        s.
-    actions : array, shape (n, d_A)
-        a, in [-1, 1].
-    rewards : array, shape (n,)
-        r.
-    next_observations : array, shape (n, d_s)
-        s'.
-    terminals : array, shape (n,)
-        1 where s' is absorbing, so that its value counts as zero, else 0.
+    s (n, d_s), a (n, d_A) in [-1, 1], r (n,), s' (n, d_s), and terminals (n,): 1 where s' is
+    absorbing, so that its value counts as zero, else 0.
     """
 
     observations: jax.Array
@@ -68,24 +52,8 @@ class Batch(NamedTuple):
 def mlp_inits(key: jax.Array, networks: Sequence[Sequence[int]]) -> list[Params]:
     """Multi-layer perceptrons with random weights.
 
+    ``networks`` holds of each the widths from the input to the output, at least two, each >= 1.
     All come from one draw: a draw for each layer would take seconds to compile.
-
-    Parameters
-    ----------
-    key : jax.Array
-        A key of ``jax.random``.
-    networks : sequence of sequence of int
-        Of each the widths from the input to the output, at least two, each >= 1.
-
-    Returns
-    -------
-    list of Params
-        With m inputs, weight and bias of a layer are uniform on (-1/sqrt(m), 1/sqrt(m)).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If fewer than two widths are given, or a width is not a whole number >= 1.
 
     Examples
     --------
@@ -116,19 +84,7 @@ def mlp_inits(key: jax.Array, networks: Sequence[Sequence[int]]) -> list[Params]
 def mlp_apply(
     params: Params, x: jax.Array, *, final: Callable[[jax.Array], jax.Array] | None = None
 ) -> jax.Array:
-    """The network's output; ReLU between the layers.
-
-    Parameters
-    ----------
-    params : tuple of Layer
-    x : array, shape (..., m)
-        m is the number of inputs of the first layer.
-    final : callable, optional
-        Applied to the last layer's output, for example ``jnp.tanh``. Default: nothing.
-
-    Returns
-    -------
-    jax.Array, shape (..., n)
+    """The network's output (..., n) at x (..., m); ReLU between the layers, ``final`` at the end.
 
     Examples
     --------
@@ -147,12 +103,8 @@ def fast_key(key: jax.Array) -> jax.Array:
 
     A program that draws with threefry takes one to two seconds longer to compile. On one
     machine the numbers are as determined by the key; other kinds of machines draw others.
-    Under ``vmap`` this generator mixes the keys: draw with ``jax.lax.map`` first.
-
-    Parameters
-    ----------
-    key : jax.Array
-        A key of ``jax.random``, of either kind.
+    Under ``vmap`` this generator mixes the keys: draw with ``jax.lax.map`` first. A key that is of
+    this kind stays as it is.
 
     Examples
     --------
@@ -168,20 +120,7 @@ def fast_key(key: jax.Array) -> jax.Array:
 
 
 def soft_update(target: Tree, online: Tree, tau: float) -> Tree:
-    """The target network, moved towards the online one: (1 - tau) target + tau online.
-
-    Parameters
-    ----------
-    target, online : tree of arrays
-        Of one structure.
-    tau : float
-        Share of the online network, in [0, 1].
-
-    Examples
-    --------
-    >>> soft_update({"w": jnp.zeros(2)}, {"w": jnp.full(2, 8.0)}, 0.25)["w"].tolist()
-    [2.0, 2.0]
-    """
+    """The target network, moved towards the online one: (1 - tau) target + tau online."""
     moved: Tree = jax.tree.map(lambda old, new: (1 - tau) * old + tau * new, target, online)
     return moved
 

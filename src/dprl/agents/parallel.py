@@ -55,14 +55,7 @@ def on_threads(function: Callable[..., T], arguments: Sequence[tuple[Any, ...]])
     """What a function returns for several tuples of arguments, computed at the same time.
 
     Of calls with arguments of the same shapes, new in this process, the first runs alone and
-    compiles the program once for all.
-
-    Parameters
-    ----------
-    function : callable
-        Returns a tree of JAX arrays.
-    arguments : sequence of tuple
-        Trees of arrays, and what else the function takes.
+    compiles the program once for all. The function returns a tree of JAX arrays.
     """
 
     def finished(i: int) -> T:

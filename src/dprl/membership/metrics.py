@@ -89,9 +89,7 @@ class ConfusionCounts:
 
     @classmethod
     def from_rates(cls, tpr: ArrayLike, fpr: ArrayLike, base_rate: ArrayLike) -> ConfusionCounts:
-        """The table of a population, as shares that sum to one.
-
-        All in [0, 1]; ``base_rate`` is the share of positives in the population.
+        """The table of a population, as shares that sum to one; ``base_rate`` of it are positives.
 
         Examples
         --------
@@ -100,7 +98,7 @@ class ConfusionCounts:
         [0.889, 0.075]
         """
         t, f, b = (
-            _unit(name, value)
+            check.unit_array(name, value)
             for name, value in (("tpr", tpr), ("fpr", fpr), ("base_rate", base_rate))
         )
         return cls(tp=b * t, tn=(1 - b) * (1 - f), fp=(1 - b) * f, fn=b * (1 - t))
@@ -173,7 +171,7 @@ def confusion(labels: ArrayLike, answers: ArrayLike) -> ConfusionCounts:
     >>> int(table.tp), int(table.tn), int(table.fp), int(table.fn)
     (1, 2, 1, 1)
     """
-    y, said = _labels(labels), _binary("answers", answers)
+    y, said = _labels(labels), check.binary_array("answers", answers)
     if said.ndim == 0 or said.shape[-1] != y.size:
         raise ValueError(
             f"answers must have {y.size} entries in the last axis, got shape {said.shape}"
@@ -191,10 +189,8 @@ def confusion_at(labels: ArrayLike, scores: ArrayLike, thresholds: ArrayLike) ->
 
     Parameters
     ----------
-    labels : array_like of bool or of 0 and 1, shape (n,)
-        The truth, 1 for a member; n >= 1.
-    scores : array_like, shape (n,)
-        Larger speaks for a member; finite.
+    labels, scores : array_like, shape (n,)
+        As in :func:`roc_curve`, but one kind of labels suffices.
     thresholds : array_like, shape (...)
         t numbers, also infinite ones. The counts have their shape.
 
@@ -250,15 +246,10 @@ class RocCurve:
         return float(twice / (2 * tp[-1] * fp[-1]))
 
     def tpr_at(self, fpr: ArrayLike) -> FloatArray:
-        """The largest TPR of a threshold whose FPR is at most the given one.
+        """The largest TPR of a threshold whose FPR is at most the given one in [0, 1].
 
-        Nothing is interpolated. Chosen and measured on one sample, the value is
+        Shape (...), nothing interpolated. Chosen and measured on one sample, the value is
         optimistic; for an honest one see :func:`tpr_at_fpr`.
-
-        Parameters
-        ----------
-        fpr : array_like, shape (...)
-            Allowed false positive rates, in [0, 1].
         """
         return np.asarray(self.tpr[self._last_within(fpr)], dtype=np.float64)
 
@@ -267,7 +258,7 @@ class RocCurve:
         return np.asarray(self.thresholds[self._last_within(fpr)], dtype=np.float64)
 
     def _last_within(self, fpr: ArrayLike) -> np.ndarray:
-        return np.searchsorted(self.fpr, _unit("fpr", fpr), side="right") - 1
+        return np.searchsorted(self.fpr, check.unit_array("fpr", fpr), side="right") - 1
 
 
 def roc_curve(labels: ArrayLike, scores: ArrayLike) -> RocCurve:
@@ -279,11 +270,6 @@ def roc_curve(labels: ArrayLike, scores: ArrayLike) -> RocCurve:
         The truth, 1 for a member; both kinds must occur.
     scores : array_like, shape (n,)
         Larger speaks for a member; finite.
-
-    Raises
-    ------
-    ValueError
-        If there are no positives or no negatives.
 
     Examples
     --------
@@ -396,14 +382,12 @@ def tpr_at_fpr(
 
     Parameters
     ----------
-    labels, scores : array_like, shape (n,)
-        As :func:`roc_curve`.
+    labels, scores, confidence
+        As in :func:`operating_point`.
     fpr : float
         Allowed false positive rate, in [0, 1].
     chosen_on : (labels, scores), optional
         Other data to choose the threshold on.
-    confidence : float
-        Of each interval, in (0, 1).
 
     Examples
     --------
@@ -482,10 +466,8 @@ def summary(labels: ArrayLike, scores: ArrayLike, threshold: float = 0.5) -> dic
 
     Parameters
     ----------
-    labels, scores : array_like, shape (n,)
-        As :func:`roc_curve`.
-    threshold : float
-        Fixed beforehand: 0.5 for probabilities, 0 for log-odds.
+    labels, scores, threshold
+        As in :func:`operating_point`; 0.5 is a threshold for probabilities, 0 for log-odds.
 
     Returns
     -------
@@ -516,14 +498,8 @@ def summary(labels: ArrayLike, scores: ArrayLike, threshold: float = 0.5) -> dic
 class ClusteredInterval:
     """A mean over draws and how well it is known; made by :func:`clustered_interval`.
 
-    Attributes
-    ----------
-    mean, standard_error : float
-        Over all draws; of the mean, over oracles.
-    low, high, confidence : float
-        Ends of the interval, and its confidence.
-    clusters, draws : int
-        Number of oracles, the unit, and of values.
+    ``mean`` is over all draws, ``standard_error`` of it over oracles; ``low`` and ``high`` are the
+    ends, ``clusters`` and ``draws`` the numbers of oracles, the unit, and of values.
     """
 
     mean: float
@@ -618,22 +594,8 @@ def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     return out
 
 
-def _unit(name: str, values: ArrayLike) -> FloatArray:
-    x = check.finite_array(name, values)
-    if (x < 0).any() or (x > 1).any():
-        raise ValueError(f"{name} must lie in [0, 1], got {x.min():g} to {x.max():g}")
-    return x
-
-
-def _binary(name: str, values: ArrayLike) -> BoolArray:
-    x = check.finite_array(name, values)
-    if not np.isin(x, (0, 1)).all():
-        raise ValueError(f"{name} must be booleans, or 0 and 1")
-    return np.asarray(x == 1)
-
-
 def _labels(labels: ArrayLike) -> BoolArray:
-    y = _binary("labels", labels)
+    y = check.binary_array("labels", labels)
     if y.ndim != 1 or y.size == 0:
         raise ValueError(f"labels must be a vector of at least one entry, got shape {y.shape}")
     return y

@@ -49,24 +49,19 @@ Actions = NDArray[Any]  # float32 stays float32, everything else becomes float64
 
 
 class Recorded(Protocol):
-    """What the formatter reads of a batch of trajectories; ``Episodes`` is one.
-
-    Attributes
-    ----------
-    actions : ndarray, shape (n, T, d_A)
-        Ignored from step ``lengths`` on.
-    lengths : ndarray of int, shape (n,)
-        Actions of each trajectory, 1 .. T.
-    initial_states : ndarray, shape (n, k)
-        Physics states from which the trajectories started.
-    """
+    """What the formatter reads of a batch of trajectories; ``Episodes`` is one."""
 
     @property
-    def actions(self) -> Any: ...
+    def actions(self) -> Any:
+        """Shape (n, T, d_A); ignored from step ``lengths`` on."""
+
     @property
-    def lengths(self) -> Any: ...
+    def lengths(self) -> Any:
+        """Actions of each trajectory, 1 .. T; shape (n,)."""
+
     @property
-    def initial_states(self) -> Any: ...
+    def initial_states(self) -> Any:
+        """Physics states from which the trajectories started, shape (n, k)."""
 
 
 # -- one pair ---------------------------------------------------------------------------
@@ -88,11 +83,6 @@ def pad_actions(actions: ArrayLike, lengths: ArrayLike, length: int) -> Actions:
     -------
     ndarray, shape (n, L, d_A)
         float32 if the actions are, else float64.
-
-    Raises
-    ------
-    ValueError
-        If a shape, a length or a value is outside what is said above.
 
     Examples
     --------
@@ -145,8 +135,7 @@ def format_pairs(inputs: Recorded, outputs: Recorded, length: int | None = None)
     Raises
     ------
     ValueError
-        If initial states differ, even in one bit, or dimensions of actions; or as
-        :func:`pad_actions`.
+        If initial states differ, even in one bit, or dimensions of actions.
     """
     starts = [_starts(*one) for one in (("inputs", inputs), ("outputs", outputs))]
     if starts[0].shape != starts[1].shape:
@@ -221,11 +210,6 @@ class LabelledPairs:
     pool : ndarray of int, shape (p, 3)
         Oracle, half and state of the inputs whose actions were pooled by :func:`decorrelate`:
         any action of any of them may occur in any input. Empty if nothing was pooled.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, or a value is not one of these.
     """
 
     pairs: Actions
@@ -261,7 +245,6 @@ class LabelledPairs:
             object.__setattr__(self, name, check.frozen(column))
 
     def __len__(self) -> int:
-        """Number of pairs n."""
         return int(self.labels.size)
 
     @property
@@ -295,10 +278,7 @@ class LabelledPairs:
         return pooled.union(*self.members)
 
     def select(self, indices: ArrayLike) -> LabelledPairs:
-        """Some of the pairs, in the given order.
-
-        Indices are k >= 1 numbers 0 .. n - 1, or n booleans.
-        """
+        """Some of the pairs, in the given order: k >= 1 numbers 0 .. n - 1, or n booleans."""
         raw = np.asarray(indices)
         if raw.dtype == bool and raw.shape == self.labels.shape:
             raw = np.flatnonzero(raw)
@@ -330,11 +310,6 @@ class DataFormatter:
     decorrelated : numpy.random.Generator, optional
         If given, the actions of each set of inputs are pooled over ``states`` and drawn anew by
         :func:`decorrelate`, once for each set; outputs stay as they are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the states are no such numbers, or no generator is given for one.
     """
 
     def __init__(
@@ -378,11 +353,6 @@ class DataFormatter:
         -------
         LabelledPairs
             Positives first; as many negatives. 2 M pairs, or 4 M with swap-twins.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If something asked for does not exist, the sets differ, or as :func:`format_pairs`.
         """
         if labels not in LABELS:
             raise ValueError(f"unknown labels {labels!r}, expected one of {', '.join(LABELS)}")
@@ -463,13 +433,7 @@ class _Plain(NamedTuple):
 
 
 def concatenate(parts: Sequence[LabelledPairs]) -> LabelledPairs:
-    """Several sets of pairs as one, for example of several shadow models.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or they differ in action dimension or clipping length.
-    """
+    """Several sets of pairs, of one action dimension and clipping length, as one."""
     if not parts:
         raise ValueError("there must be at least one set of pairs, got none")
     for part in parts:
@@ -508,19 +472,9 @@ def require_disjoint(*parts: LabelledPairs) -> None:
 
 
 def split_states(count: int, share: float, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Split 0 .. count - 1 at random in two.
+    """Split 0 .. count - 1, count >= 2, at random in two sorted parts.
 
-    Parameters
-    ----------
-    count : int
-        Number of initial states, >= 2.
-    share : float
-        Of the second part, in (0, 1); rounded to whole states, none of the parts empty.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    training, validation : ndarray of int, sorted
+    ``share``, in (0, 1), is that of the second part, rounded to whole states; none is empty.
 
     Examples
     --------
@@ -549,11 +503,6 @@ def split(
     share : float
         Of the initial states that go to the second part, in (0, 1).
     rng : numpy.random.Generator
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two initial states, or the actions were pooled.
     """
     check.instance("pairs", pairs, LabelledPairs)
     if pairs.pool.size:

@@ -33,12 +33,7 @@ from dprl._validation import BoolArray, FloatArray, IntArray
 _FLOOR = 1e-6
 
 
-def online(
-    scores: ArrayLike,
-    members: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-) -> FloatArray:
+def online(scores: ArrayLike, members: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
     r"""Log-likelihood ratio (1) of every model against every record.
 
     Parameters
@@ -96,10 +91,7 @@ def online(
 
 
 def offline(
-    scores: ArrayLike,
-    members: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
+    scores: ArrayLike, members: ArrayLike, *, groups: ArrayLike | None = None
 ) -> FloatArray:
     r"""Standardised score (2) of every model against every record.
 
@@ -108,12 +100,8 @@ def offline(
     added and divided by the root of k, which is standard normal again for a non-member
     whose scores are independent.
 
-    Parameters, shapes, errors as for :func:`online`; shadows of the kind "in" are not needed.
-
-    Returns
-    -------
-    ndarray, shape (models, records)
-        Larger speaks for a member; roughly standard normal for a non-member.
+    Parameters, shapes, errors as for :func:`online`; shadows of the kind "in" are not needed. The
+    answer is roughly standard normal for a non-member.
 
     Examples
     --------
@@ -176,13 +164,11 @@ def _population(
             "scores must have the shape (models, records) or (models, records, k) and hold at "
             f"least one of each, got {np.shape(scores)}"
         )
-    m = check.finite_array("members", members)
+    m = check.binary_array("members", members)
     if m.shape != s.shape[:2]:
         raise ValueError(
             f"members must have one entry per model and record, {s.shape[:2]}, got {m.shape}"
         )
-    if not np.isin(m, (0, 1)).all():
-        raise ValueError("members must be booleans, or 0 and 1")
     if groups is None:
         g = np.arange(m.shape[0])
     else:
@@ -192,4 +178,4 @@ def _population(
         g = numbers.astype(np.int64)
     if np.unique(g).size < 2:
         raise ValueError("at least two groups of models are needed: a target and its shadows")
-    return s, m == 1, g
+    return s, m, g

@@ -88,8 +88,7 @@ class ResNetSettings:
             check.whole("the number of blocks in a stage", blocks)
         if check.whole("batch_size", self.batch_size, 2) % 2:
             raise ValueError(f"batch_size must be even, half of each label, got {self.batch_size}")
-        if check.real("weight_decay", self.weight_decay) < 0:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay!r}")
+        check.not_negative("weight_decay", self.weight_decay)
         if self.decay not in ("l2", "decoupled"):
             raise ValueError(f'decay must be "l2" or "decoupled", got {self.decay!r}')
         check.positive("learning_rate", self.learning_rate)
@@ -122,19 +121,8 @@ def init(
     """Fresh parameters and running statistics, float32.
 
     Convolutions are normal with variance 2 / (k^2 h), h output channels (He et al. 2015, the
-    choice of torchvision); gains 1, shifts 0; the head uniform on +-1/sqrt(fan-in).
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    channels : int
-        Of the input, 2 d_A for bags of pairs.
-    settings : ResNetSettings
-
-    Returns
-    -------
-    parameters, statistics : dict
-        Statistics start at mean 0 and variance 1.
+    choice of torchvision); gains 1, shifts 0; the head uniform on +-1/sqrt(fan-in); statistics of
+    mean 0 and variance 1. ``channels`` are those of the input, 2 d_A for bags of pairs.
     """
     check.generator(rng)
     check.whole("channels", channels)
@@ -162,23 +150,10 @@ def apply(
     *,
     training: bool,
 ) -> tuple[Array, Parameters]:
-    """Logits of bags, and the running statistics after them.
+    """Logits (n,) of bags (n, channels, T, m), and the running statistics after them.
 
-    Parameters
-    ----------
-    parameters, statistics : dict
-        From :func:`init`.
-    bags : array, shape (n, channels, T, m)
-    settings : ResNetSettings
-    training : bool
-        True: normalise by this batch and move the running statistics a tenth of the way.
-        False: normalise by the running statistics and leave them.
-
-    Returns
-    -------
-    logits : array, shape (n,)
-        Positive speaks for "member".
-    statistics : dict
+    ``training``: normalise by this batch and move the running statistics a tenth of the way;
+    otherwise normalise by them and leave them. A positive logit speaks for "member".
     """
     x = jnp.moveaxis(bags, 1, -1)
     moved: Parameters = {"blocks": []}
@@ -204,15 +179,8 @@ def apply(
 def convolution(x: Array, weights: Array, stride: int = 1) -> Array:
     """Convolution with zero padding of (k - 1)/2 on each side, as one matrix product.
 
-    Parameters
-    ----------
-    x : array, shape (n, height, width, c)
-    weights : array, shape (k, k, c, h), k odd
-    stride : int
-
-    Returns
-    -------
-    array, shape (n, ceil(height / stride), ceil(width / stride), h)
+    Of x (n, height, width, c) with weights (k, k, c, h), k odd; shape
+    (n, ceil(height / stride), ceil(width / stride), h).
     """
     kernel, _, fan_in, fan_out = weights.shape
     for axis in (1, 2):  # rows first, then columns of rows: 2 k copies instead of k^2

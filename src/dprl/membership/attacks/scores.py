@@ -30,10 +30,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dprl import _validation as check
-from dprl._validation import FloatArray, IntArray
+from dprl._validation import BoolArray, FloatArray, IntArray
 from dprl.agents import bcq
 from dprl.agents.bcq_population import BCQPopulation
-from dprl.agents.episodes import Episodes
+from dprl.agents.episodes import Episodes, Float32Array
 
 # Numbers in the widest layer when all models are asked at once: bounds the memory.
 _LAYER = 50_000_000
@@ -65,11 +65,6 @@ def action_distance(
     -------
     ndarray, shape (...)
         At most 0.
-
-    Raises
-    ------
-    ValueError
-        If a shape, a length or a value is outside what is said above.
 
     Examples
     --------
@@ -140,15 +135,8 @@ def every_state_score(
     ndarray, shape (models, n)
         Minus the mean over the steps of ``|a_t - answer|_1`` / d_A; at most 0.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is malformed, or the sizes of observations or actions do not fit.
     """
-    sets = _sets(models, episodes)
-    observations = np.stack([one.observations[:, :-1] for one in sets])
-    actions = np.stack([one.actions for one in sets]).astype(np.float64)
-    steps = np.stack([one.steps for one in sets])
+    observations, actions, steps = _steps(models, episodes)
     count, n, t_max, d_s = observations.shape
     blocks = _blocks(models, n * t_max)
     flat = np.zeros((count, blocks.size, d_s), dtype=np.float32)
@@ -159,7 +147,7 @@ def every_state_score(
         for number, block in enumerate(blocks)
     ]
     answers = np.concatenate(parts, axis=1)[:, : n * t_max]
-    gap = np.abs(actions - answers.reshape(actions.shape)).mean(axis=-1)
+    gap = np.abs(actions.astype(np.float64) - answers.reshape(actions.shape)).mean(axis=-1)
     return np.asarray(-(gap * steps).sum(axis=-1) / steps.sum(axis=-1))
 
 
@@ -187,22 +175,10 @@ def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) ->
     """White-box score: minus the reconstruction error of the model's generative part.
 
     BCQ's VAE is trained to give back the actions of the data. Its error on a trajectory is
-    :func:`dprl.agents.bcq.vae_reconstruction_error`, averaged over the steps.
-
-    Parameters
-    ----------
-    models, episodes
-        As for :func:`every_state_score`.
-
-    Returns
-    -------
-    ndarray, shape (models, n)
-        At most 0.
+    :func:`dprl.agents.bcq.vae_reconstruction_error`, averaged over the steps. Arguments and shape
+    as for :func:`every_state_score`; at most 0.
     """
-    sets = _sets(models, episodes)
-    observations = np.stack([one.observations[:, :-1] for one in sets])
-    actions = np.stack([one.actions for one in sets])
-    steps = np.stack([one.steps for one in sets])
+    observations, actions, steps = _steps(models, episodes)
     count, n, t_max, d_s = observations.shape
     errors = np.asarray(
         _reconstruction(
@@ -215,8 +191,10 @@ def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) ->
     return np.asarray(-(errors * steps).sum(axis=-1) / steps.sum(axis=-1))
 
 
-def _sets(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) -> list[Episodes]:
-    """One set of trajectories per model."""
+def _steps(
+    models: BCQPopulation, episodes: Episodes | Sequence[Episodes]
+) -> tuple[Float32Array, Float32Array, BoolArray]:
+    """Observations, actions and which steps were taken, with a leading axis of models."""
     check.instance("models", models, BCQPopulation)
     if isinstance(episodes, Episodes):
         sets = [episodes] * len(models)
@@ -238,4 +216,8 @@ def _sets(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) -> lis
                 raise ValueError(
                     f"the models have {name} of {own} numbers, the episodes of {other}"
                 )
-    return sets
+    return (
+        np.stack([one.observations[:, :-1] for one in sets]),
+        np.stack([one.actions for one in sets]),
+        np.stack([one.steps for one in sets]),
+    )

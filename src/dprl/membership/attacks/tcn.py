@@ -91,8 +91,7 @@ class TCNSettings:
             check.whole("each dilation", dilation)
         if self.pooling not in ("mean", "last"):
             raise ValueError(f'pooling must be "mean" or "last", got {self.pooling!r}')
-        if not 0 <= check.real("dropout", self.dropout) < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}")
+        check.below_one("dropout", self.dropout)
         check.positive("learning_rate", self.learning_rate)
 
     @classmethod
@@ -132,19 +131,8 @@ def init(rng: np.random.Generator, channels: int, settings: TCNSettings) -> Para
     """Fresh parameters, float32.
 
     Weights and biases are uniform on +-1/sqrt(fan-in), PyTorch's default for a convolution;
-    the gains g start at |v|, so that the normalised weights start as the drawn ones.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    channels : int
-        Of the input, 2 d_A for a pair.
-    settings : TCNSettings
-
-    Returns
-    -------
-    dict
-        ``layers``, a list, and ``head``.
+    the gains g start at |v|, so that the normalised weights start as the drawn ones. ``channels``
+    are those of the input, 2 d_A for a pair.
     """
     check.generator(rng)
     check.whole("channels", channels)
@@ -168,17 +156,8 @@ def draw_kept(
 ) -> Array:
     """Which channels dropout keeps, for so many pairs; with ``leading``, for many batches.
 
-    Parameters
-    ----------
-    key : jax key
-        Not under ``vmap``: see :func:`dprl.agents.networks.fast_key`.
-    pairs : int
-    settings : TCNSettings
-    leading : tuple of int
-
-    Returns
-    -------
-    array of bool, shape (*leading, convolutions of all layers, pairs, settings.channels)
+    Booleans of shape (*leading, convolutions of all layers, pairs, settings.channels). Not under
+    ``vmap``: see :func:`dprl.agents.networks.fast_key`.
 
     Examples
     --------
@@ -194,21 +173,10 @@ def draw_kept(
 def apply(
     parameters: Parameters, pairs: Array, settings: TCNSettings, kept: Array | None = None
 ) -> Array:
-    """Logits of pairs; O(n T k h (c + h)) per layer.
+    """Logits (n,) of pairs (n, channels, T); O(n T k h (c + h)) per layer.
 
-    Parameters
-    ----------
-    parameters : dict
-        From :func:`init`.
-    pairs : array, shape (n, channels, T)
-    settings : TCNSettings
-    kept : array of bool, optional
-        From :func:`draw_kept` (training); without it nothing is dropped (testing).
-
-    Returns
-    -------
-    array, shape (n,)
-        Positive speaks for "member".
+    ``kept`` is from :func:`draw_kept` (training); without it nothing is dropped (testing). A
+    positive logit speaks for "member".
     """
     hidden = hidden_layers(parameters, pairs, settings, kept)[-1]
     pooled = hidden.mean(axis=1) if settings.pooling == "mean" else hidden[:, -1]
@@ -237,19 +205,9 @@ def hidden_layers(
 
 
 def causal_convolution(x: Array, convolution: Parameters, dilation: int) -> Array:
-    """The dilated causal convolution of the module's head line, as one matrix product.
+    """C_d(x) of the module's head, (n, T, h), as one matrix product.
 
-    Parameters
-    ----------
-    x : array, shape (n, T, c)
-    convolution : dict
-        ``weights`` (k, c, h), ``biases`` (h,) and, if normalised, ``gain`` (h,).
-    dilation : int
-        Steps between two taps, >= 1.
-
-    Returns
-    -------
-    array, shape (n, T, h)
+    x (n, T, c); ``weights`` (k, c, h), ``biases`` (h,) and, if normalised, ``gain`` (h,).
 
     Examples
     --------

@@ -69,16 +69,9 @@ class Classifier:
     losses: FloatArray
 
     def logits(self, pairs: ArrayLike) -> FloatArray:
-        """Logits of single pairs, shape (n,); positive speaks for "member".
+        """Logits of pairs (n, channels, length), shape (n,); positive speaks for "member".
 
-        Parameters
-        ----------
-        pairs : array_like, shape (n, channels, length)
-
-        Raises
-        ------
-        TypeError
-            If the network is one for bags: use :meth:`bag_logits`.
+        A network for bags refuses: use :meth:`bag_logits`.
         """
         if not isinstance(self.settings, TCNSettings):
             raise TypeError("this network judges bags, not single pairs: use bag_logits")
@@ -88,11 +81,8 @@ class Classifier:
     def bag_logits(self, pairs: ArrayLike, bags: ArrayLike) -> FloatArray:
         """Logits of bags, shape (k,): the network's own, or the mean over a bag's pairs.
 
-        Parameters
-        ----------
-        pairs : array_like, shape (n, channels, length)
-        bags : array_like of int, shape (k, m)
-            Which pairs make each bag; a network for bags wants its own bag size.
+        ``bags`` (k, m) says which of the pairs (n, channels, length) make each bag; a network for
+        bags wants its own bag size.
         """
         x = self._fitting(pairs)
         index = bag_indices(bags, len(x))
@@ -164,27 +154,10 @@ def train_many(
     settings: Settings,
     seeds: Sequence[int],
 ) -> list[Classifier]:
-    """Fit several networks of one kind in one program.
+    """Fit several networks of one kind in one program; each is what :func:`train` gives.
 
-    Parameters
-    ----------
-    pairs : sequence of array_like, each of shape (n, 2 d_A, T)
-        One set of data for each training, all of one shape.
-    labels : sequence of array_like, each of shape (n,)
-    settings : TCNSettings or ResNetSettings
-        The same for all.
-    seeds : sequence of int
-        One for each training.
-
-    Returns
-    -------
-    list of Classifier
-        In the order given; each is what :func:`train` gives, up to rounding.
-
-    Raises
-    ------
-    ValueError
-        As :func:`train`; also if the sets differ in shape or number.
+    Pairs, labels and a seed for each training, as in :func:`train`; pairs of one shape. The
+    settings are the same for all.
     """
     if not isinstance(settings, TCNSettings | ResNetSettings):
         raise TypeError(
@@ -384,13 +357,11 @@ def _batches(truth: NDArray[np.bool_], settings: Settings, rng: np.random.Genera
 
 
 def _labels(labels: ArrayLike, n: int) -> NDArray[np.bool_]:
-    g = check.finite_array("labels", labels, ndim=1)
+    g = check.binary_array("labels", labels, ndim=1)
     if g.shape != (n,):
         raise ValueError(f"labels must have one entry per pair, {n}, got {g.size}")
-    if not np.isin(g, (0, 1)).all():
-        raise ValueError("labels must be booleans, or 0 and 1")
-    if g.min() == g.max():
+    if g.all() or not g.any():
         raise ValueError(
             f"both labels must occur, got only {int(g[0])}: nothing can be learned from one class"
         )
-    return np.asarray(g == 1)
+    return g

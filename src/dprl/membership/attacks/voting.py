@@ -63,22 +63,7 @@ def draw_bags(pairs: LabelledPairs, size: int, rng: np.random.Generator) -> IntA
 
 
 def bag_labels(labels: ArrayLike, bags: ArrayLike) -> BoolArray:
-    """The label of each bag.
-
-    Parameters
-    ----------
-    labels : array_like of bool, shape (n,)
-    bags : array_like of int, shape (k, m)
-        Made by :func:`draw_bags`.
-
-    Returns
-    -------
-    ndarray of bool, shape (k,)
-
-    Raises
-    ------
-    ValueError
-        If a bag is empty, mixes labels, or an index does not exist.
+    """The label of each bag, shape (k,), of labels (n,) and bags (k, m); mixed ones are refused.
 
     Examples
     --------
@@ -110,11 +95,6 @@ def vote(logits: ArrayLike, bags: ArrayLike) -> FloatArray:
     ndarray, shape (..., k)
         Positive speaks for "member".
 
-    Raises
-    ------
-    ValueError
-        If a logit is not finite, there is no bag, a bag is empty, or an index is out of range.
-
     Examples
     --------
     >>> vote([3.0, -1.0, 0.5, -1.5], [[0, 1], [2, 3]]).tolist()
@@ -127,16 +107,7 @@ def vote(logits: ArrayLike, bags: ArrayLike) -> FloatArray:
 
 
 def bag_tensor(pairs: ArrayLike, bags: ArrayLike) -> NDArray[np.float32]:
-    """The tensors of the collective mode, 2 d_A x T x m each.
-
-    Parameters
-    ----------
-    pairs : array_like, shape (n, 2 d_A, T)
-    bags : array_like of int, shape (k, m)
-
-    Returns
-    -------
-    ndarray of float32, shape (k, 2 d_A, T, m)
+    """The tensors (k, 2 d_A, T, m) of bags (k, m) of pairs (n, 2 d_A, T), in float32.
 
     Examples
     --------
