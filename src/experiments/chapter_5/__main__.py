@@ -1,9 +1,13 @@
-"""Chapter 5 at larger sizes: ``python -m experiments.chapter_5 --profile laptop``.
+"""Chapter 5 at larger sizes: ``python -m experiments.chapter_5 --run A``, or ``--profile laptop``.
 
-Computes the studies of a profile (:mod:`experiments.chapter_5.sizes`) one after the other, each in
-four stages and then its attacks, then the leaks (:mod:`experiments.chapter_5.leaks`), and keeps
-the tables of the finished ones under ``data/results/<profile>``; a *cell* is the part of a table
-that one of them makes. Everything that was computed before is used: a run that was killed,
+With ``--run`` the cells of a run of :mod:`experiments.chapter_5.runs` are computed, and their
+tables kept under ``data/results/laptop`` with its name, as ``run-a-games.csv``. With
+``--profile`` the studies of a profile (:mod:`experiments.chapter_5.sizes`) are computed one
+after the other, each in four stages and then its attacks, then the leaks
+(:mod:`experiments.chapter_5.leaks`), and the tables of the finished ones kept under
+``data/results/<profile>``. A *cell* is the part of a table that one of them makes.
+
+Everything that was computed before is used: a run that was killed,
 or stopped by ``--minutes``, goes on where it was. The tables hold all cells that are finished
 so far, also those of earlier runs and of other machines; which machine computed a cell stands
 in the table's provenance.
@@ -20,20 +24,22 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import pandas as pd
 
 from companion import records
 from companion.sweeps import Deadline, OutOfTime, code_of
-from experiments.chapter_5 import leak_tables, leaks, pair_attacks, study
+from experiments.chapter_5 import leak_tables, leaks, pair_attacks, runs, study
 from experiments.chapter_5.leaks import LeakSettings
 from experiments.chapter_5.pair_attacks import AttackSettings
+from experiments.chapter_5.runs import RUNS
 from experiments.chapter_5.sizes import PROFILES
 from experiments.chapter_5.stages import Progress
 from experiments.chapter_5.study import StudySettings
@@ -43,17 +49,20 @@ LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy")
 OUT_OF_TIME = 75  # EX_TEMPFAIL: try again
 _SECONDS_BETWEEN_LINES = 30.0
 
+#: Tables by name, and what they depend on.
+_Results: TypeAlias = tuple[dict[str, pd.DataFrame], dict[str, Any]]
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; see the module."""
     options = _arguments(argv)
-    jobs = {job.name: job for job in _jobs(options.profile)}
+    plan = _of_profile(options.profile) if options.run is None else _of_run(options.run)
+    jobs = {job.name: job for job in plan.jobs}
     if options.cell:
         unknown = [name for name in options.cell if name not in jobs]
         if unknown:
             print(
-                f"no cell {', '.join(unknown)} in profile {options.profile}; "
-                f"there are {', '.join(jobs)}",
+                f"no cell {', '.join(unknown)} in {plan.name}; there are {', '.join(jobs)}",
                 file=sys.stderr,
             )
             return 2
@@ -61,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     deadline = None if options.minutes is None else Deadline(60 * options.minutes)
     for number, job in enumerate(chosen):
         try:
-            _compute(job, options.profile, options.folder, options.records, deadline)
+            _compute(job, plan, options.folder, options.records, deadline)
         except OutOfTime:
             left = ", ".join(one.name for one in chosen[number:])
             print(
@@ -78,7 +87,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m experiments.chapter_5",
         description="Train oracles, models and attacks of chapter 5 and record the results.",
     )
-    parser.add_argument("--profile", choices=PROFILES, default="quick")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--profile", choices=PROFILES, default="quick")
+    what.add_argument("--run", choices=RUNS, help="one of the larger runs")
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -112,20 +123,39 @@ class _Job:
 
     name: str
     study: StudySettings
-    of: AttackSettings | LeakSettings
+    compute: Callable[[Path, Deadline | None, Progress], _Results]
 
 
-def _jobs(profile: str) -> list[_Job]:
+@dataclass(frozen=True)
+class _Plan:
+    """All jobs of a profile or run, and where and how their tables are recorded."""
+
+    name: str
+    jobs: list[_Job]
+    profile: str
+    command: str
+    prefix: str = ""
+
+
+def _of_profile(profile: str) -> _Plan:
     sizes = PROFILES[profile]
-    found = [
-        _Job(study.name, study, attacks)
+    jobs = [
+        _Job(study.name, study, partial(_attacks, study, attacks))
         for study, attacks in zip(sizes.studies, sizes.attacks, strict=True)
     ]
-    return found + [_Job(f"leak-{one.name}", one.study, one) for one in sizes.leaks]
+    jobs += [_Job(f"leak-{one.name}", one.study, partial(_leak, one)) for one in sizes.leaks]
+    command = f"python -m experiments.chapter_5 --profile {profile} --resume"
+    return _Plan(f"profile {profile}", jobs, profile, command)
+
+
+def _of_run(run: str) -> _Plan:
+    jobs = [_Job(cell.name, cell.study, partial(runs.compute, cell)) for cell in RUNS[run]]
+    command = f"python -m experiments.chapter_5 --run {run}"
+    return _Plan(f"run {run}", jobs, "laptop", command, f"run-{run.lower()}-")
 
 
 def _compute(
-    job: _Job, profile: str, folder: Path, results: Path | None, deadline: Deadline | None
+    job: _Job, plan: _Plan, folder: Path, results: Path | None, deadline: Deadline | None
 ) -> None:
     """Compute one job and record its tables; those of ``quick`` are only shown.
 
@@ -137,20 +167,17 @@ def _compute(
     print(f"{job.name}: {job.study.oracles} oracles, {job.study.models} models", flush=True)
     progress, start = _Progress(job.name), time.perf_counter()
     try:
-        if isinstance(job.of, LeakSettings):
-            tables, about = _leak(job.of, folder, deadline, progress)
-        else:
-            tables, about = _attacks(job.study, job.of, folder, deadline, progress)
+        tables, about = job.compute(folder, deadline, progress)
     finally:
         progress.end()
     minutes = (time.perf_counter() - start) / 60
     print(f"{job.name}: finished, {minutes:.1f} minutes in this run", flush=True)
-    if profile == "quick":
+    if plan.profile == "quick":
         print(_overview(next(iter(tables.values()))))
         return
     for name, table in tables.items():
         if len(table):
-            _merge(name, table, job, profile, {**about, **_machine()}, results)
+            _merge(name, table, job, plan, {**about, **_machine()}, results)
 
 
 def _attacks(
@@ -159,17 +186,13 @@ def _attacks(
     folder: Path,
     deadline: Deadline | None,
     progress: Progress,
-) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+) -> _Results:
     """Tables of a study, and what they depend on."""
     done = study.run(settings, folder, deadline, progress)
     found = pair_attacks.run(done, attacks, deadline, progress)
     tables = {
-        "table-5-2": pair_attacks.table_5_2(found.table),
-        "table-5-2-draws": pair_attacks.table_5_2(found.per_draw),
+        **pair_attacks.tables(found),
         "learning-curves": done.curve,
-        "roc": _curves(found.roc),
-        "clipping": pair_attacks.clipping(found.table),
-        "temporal-correlation": pair_attacks.temporal_correlation(found.table),
         "leak": leak_tables.study_table(done),
     }
     return tables, {
@@ -181,7 +204,7 @@ def _attacks(
 
 def _leak(
     settings: LeakSettings, folder: Path, deadline: Deadline | None, progress: Progress
-) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+) -> _Results:
     """Tables of a leak, and what they depend on."""
     start = time.perf_counter()
     found = leaks.run(settings, folder, deadline, progress)
@@ -192,14 +215,6 @@ def _leak(
         "settings": dataclasses.asdict(settings),
         "seconds": {"leak": round(time.perf_counter() - start, 1)},
     }
-
-
-def _curves(roc: pd.DataFrame) -> pd.DataFrame:
-    """The curves of figure 5.5 and of its control."""
-    known = ["as-printed", "same-oracle"]
-    kept = roc["length"] == roc["t_max"]
-    kept &= roc["training"].isin(known) & roc["labels"].isin(known)
-    return roc[kept].drop(columns="length").reset_index(drop=True)
 
 
 def _overview(table: pd.DataFrame) -> str:
@@ -219,7 +234,7 @@ def _machine() -> dict[str, object]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         **{library: version(library) for library in ("dprl", *LIBRARIES)},
-        "code": code_of(study.run, pair_attacks.run, leaks.run),
+        "code": code_of(study.run, pair_attacks.run, leaks.run, runs.compute),
     }
 
 
@@ -227,14 +242,15 @@ def _merge(
     name: str,
     table: pd.DataFrame,
     job: _Job,
-    profile: str,
+    plan: _Plan,
     about: dict[str, Any],
     results: Path | None,
 ) -> None:
     """Put a job's rows into the record in place of its older ones; keep the others'."""
-    order = [one.name for one in _jobs(profile)]
+    order = [one.name for one in plan.jobs]
     parts, described = {job.name: table.assign(cell=job.name)}, {job.name: about}
-    path = (Path("data/results") if results is None else results) / profile / f"{name}.csv"
+    name = plan.prefix + name
+    path = (Path("data/results") if results is None else results) / plan.profile / f"{name}.csv"
     if path.is_file():
         old = records.read(path)
         known = old.provenance["parameters"]["cells"]
@@ -246,8 +262,8 @@ def _merge(
     records.keep(
         name,
         pd.concat([parts[one] for one in present], ignore_index=True),
-        profile=profile,
-        command=f"python -m experiments.chapter_5 --profile {profile} --resume",
+        profile=plan.profile,
+        command=plan.command,
         seed=job.study.seed,
         parameters={"cells": {one: described[one] for one in present}},
         seconds=seconds,

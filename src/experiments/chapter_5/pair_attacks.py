@@ -114,6 +114,11 @@ class AttackSettings:
         each below T_max.
     validation_share : float
         Of the shadow's initial states.
+    most_steps : int, optional
+        The individual networks are trained for twice and twice as long, up to this number of
+        steps, for as long as the mean loss on the shadow validation falls
+        (:func:`dprl.membership.attacks.training.train_to_plateau`). Left out: for the steps of
+        ``tcn``.
     bag_size : int
         Pairs in a bag. Where a model has fewer pairs there are no collective rows.
     seed : int
@@ -132,12 +137,17 @@ class AttackSettings:
     validation_share: float = 0.2
     bag_size: int = voting.BAG_SIZE
     seed: int = 52
+    most_steps: int | None = None
 
     def __post_init__(self) -> None:
         check.whole("bag_size", self.bag_size)
         check.seed(self.seed)
         check.open_unit("validation_share", self.validation_share)
         check.instance("tcn", self.tcn, TCNSettings)
+        if self.most_steps is not None and check.whole("most_steps", self.most_steps) < (
+            self.tcn.steps
+        ):
+            raise ValueError(f"most_steps must be at least {self.tcn.steps}, got {self.most_steps}")
         if self.resnet is not None:
             check.instance("resnet", self.resnet, ResNetSettings)
         unknown = [name for name in self.trainings if name not in TRAININGS]
@@ -168,7 +178,8 @@ class AttackResults:
     per_draw : DataFrame
         The same per draw, with the oracles and ``tested`` (pairs or bags). Also
         ``best_threshold`` of :data:`THRESHOLDS` on the tested data and the accuracy there,
-        ``shadow_threshold`` chosen on the shadow validation and the accuracy there.
+        ``shadow_threshold`` chosen on the shadow validation and the accuracy there; and with
+        ``most_steps`` the ``steps`` of training.
     roc : DataFrame
         For every test on the target: mean over draws of the true positive rate at each false
         positive rate, ``tpr``, and its standard error ``tpr_se``.
@@ -270,6 +281,31 @@ def table_5_2(table: pd.DataFrame) -> pd.DataFrame:
     return kept.drop(columns="length").reset_index(drop=True)
 
 
+def tables(found: AttackResults) -> dict[str, pd.DataFrame]:
+    """The tables that are recorded of the attacks on a study, by name.
+
+    Parameters
+    ----------
+    found : AttackResults
+
+    Returns
+    -------
+    dict of str to DataFrame
+        ``table-5-2`` and ``table-5-2-draws`` (:func:`table_5_2`), ``roc``, the curves of figure
+        5.5 and of its control, ``clipping`` and ``temporal-correlation``.
+    """
+    roc, known = found.roc, ["as-printed", "same-oracle"]
+    kept = roc["length"] == roc["t_max"]
+    kept &= roc["training"].isin(known) & roc["labels"].isin(known)
+    return {
+        "table-5-2": table_5_2(found.table),
+        "table-5-2-draws": table_5_2(found.per_draw),
+        "roc": roc[kept].drop(columns="length").reset_index(drop=True),
+        "clipping": clipping(found.table),
+        "temporal-correlation": temporal_correlation(found.table),
+    }
+
+
 def clipping(table: pd.DataFrame) -> pd.DataFrame:
     """Figure 5.6: accuracy over the clipping length, labels as printed.
 
@@ -355,6 +391,7 @@ def _cached(
         kind,
         settings.resnet if kind.network == "resnet" else settings.tcn,
         [settings.validation_share, settings.bag_size, settings.seed],
+        *([] if settings.most_steps is None else [settings.most_steps]),
     )
     with computed_once(study.folder / f"attacks-{key}", watch) as kept:
         files = [kept.place / "per-draw.csv", kept.place / "roc.csv"]
@@ -417,7 +454,10 @@ class _Attacks:
                     ):
                         threshold = thresholds.get((draw.shadow, mode))
                         self._record(draw, labels, "target", mode, truth, logits, threshold)
-        return pd.DataFrame(self.rows), self._roc()
+        every = pd.DataFrame(self.rows)
+        if self.settings.most_steps is not None:
+            every["steps"] = attacks[0].settings.steps
+        return every, self._roc()
 
     # -- training
 
@@ -425,11 +465,16 @@ class _Attacks:
         settings = self.settings.tcn if self.kind.network == "tcn" else self.settings.resnet
         if settings is None:
             raise AssertionError("attacks by a ResNet without its settings")
-        return training.train_many(
-            [one.pairs for one in sets],
-            [one.labels for one in sets],
-            settings,
-            [self._seed("training", shadow.models, shadow.half) for shadow in shadows],
+        data = [(one.pairs, one.labels) for one in sets]
+        seeds = [self._seed("training", shadow.models, shadow.half) for shadow in shadows]
+        most_steps = self.settings.most_steps
+        if most_steps is None or not isinstance(settings, TCNSettings):
+            pairs_of, labels_of = zip(*data, strict=True)
+            return training.train_many(pairs_of, labels_of, settings, seeds)
+        labels = _VALIDATIONS[self.kind.training][0]
+        held_out = [self._shadow_pairs(one, labels, self.validation_states) for one in shadows]
+        return training.train_to_plateau(
+            data, [(one.pairs, one.labels) for one in held_out], settings, seeds, most_steps
         )
 
     def _shadow_pairs(self, shadow: Shadow, labels: str, states: IntArray) -> LabelledPairs:

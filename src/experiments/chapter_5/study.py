@@ -187,6 +187,8 @@ class Study:
         ``[oracle][half]``: the greedy roll-outs of that model.
     seconds : dict
         What each stage took, in all its pieces.
+    kept_models : Path
+        Of the models, for :func:`models_after`.
     """
 
     settings: StudySettings
@@ -198,6 +200,7 @@ class Study:
     models: BCQPopulation
     outputs: list[list[Episodes]]
     seconds: dict[str, float]
+    kept_models: Path
 
 
 def run(
@@ -294,6 +297,36 @@ def train_oracles(
     return DataOracles(task, state.agents, when, returns)
 
 
+def models_after(done: Study, updates: int) -> BCQPopulation:
+    """The models of a study as they were after so many updates.
+
+    Parameters
+    ----------
+    done : Study
+    updates : int
+        One of ``bcq_evaluated_at`` of its settings, or ``bcq_updates``.
+
+    Raises
+    ------
+    ValueError
+        If the models were not kept at that time.
+    """
+    settings = done.settings
+    if updates == settings.bcq_updates:
+        return done.models
+    if updates not in settings.bcq_evaluated_at:
+        raise ValueError(
+            f"the models were kept after {(*settings.bcq_evaluated_at, settings.bcq_updates)} "
+            f"updates, not after {updates}"
+        )
+    found = load_checkpoint(_models_at(done.kept_models, updates), done.models.parameters)
+    return BCQPopulation(settings.bcq, jax.tree.map(jnp.asarray, found))
+
+
+def _models_at(place: Path, updates: int) -> Path:
+    return place / f"models-{updates}.npz"
+
+
 def load_models(
     path: Path, settings: BCQSettings, fresh: Callable[[], BCQTraining]
 ) -> BCQPopulation:
@@ -351,6 +384,7 @@ class _Stages:
             models=models,
             outputs=outputs,
             seconds=dict(self.seconds),
+            kept_models=self.places["models"],
         )
 
     def oracles(self) -> DataOracles:
@@ -412,6 +446,7 @@ class _Stages:
                     if not file.is_file():
                         state = training.go_on(state, advance, state.updates, updates)
                         now = BCQPopulation(settings.bcq, state.models.parameters)
+                        save_checkpoint(_models_at(place, updates), now.parameters, {})
                         mean = np.array([one.returns.mean() for one in self.query(now, states)])
                         save_checkpoint(file, {"returns": mean})
                 state = training.go_on(state, advance, state.updates, total)

@@ -208,3 +208,38 @@ def replace_actions(episodes, actions):
         episodes.terminated,
         episodes.initial_states,
     )
+
+
+# -- step beside step ---------------------------------------------------------------------
+
+
+def test_step_distance_is_a_loop():
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(size=(2, 5, 7, 3))
+    n, m = rng.integers(1, 8, (2, 5))
+    for steps in (None, 4):
+        found = scores.step_distance(a, b, n, m, steps)
+        for i in range(5):
+            end = min(n[i], m[i], steps or 7)
+            gaps = [np.abs(a[i, t] - b[i, t]).mean() for t in range(end)]
+            assert np.isclose(found[i], -np.mean(gaps))
+
+
+def test_step_distance_sees_the_order_of_steps():
+    a = np.array([[0.0], [1.0]])
+    assert scores.action_distance(a, a[::-1]) == 0
+    assert scores.step_distance(a, a[::-1], 2, 2) == -1
+    assert scores.step_distance(a, a, 2, 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.zeros((2, 1)), np.zeros((3, 1)), 2, 2), "same T"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), 3, 2), "1 ... 2"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), 2, 2, 0), "steps"),
+    ],
+)
+def test_step_distance_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        scores.step_distance(*arguments)

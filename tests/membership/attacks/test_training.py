@@ -217,3 +217,37 @@ def test_other_bad_input():
         train(GOOD, labels, BAGS, 0)
     with pytest.raises(TypeError, match="array of numbers"):
         train([["a"]], labels, SMALL, 0)
+
+
+# -- to a plateau -------------------------------------------------------------------------
+
+
+def _separable(seed, n=40):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 2
+    return rng.normal(size=(n, 2, 6)) + 3 * labels[:, None, None], labels
+
+
+def _plateau(held_out, most_steps, steps=10):
+    small = TCNSettings(channels=4, kernel=2, dilations=(1,), learning_rate=0.02, steps=steps)
+    return training.train_to_plateau([_separable(0)], [held_out], small, [1], most_steps)[0]
+
+
+def test_training_goes_on_while_it_helps():
+    """What holds for the data holds for the pairs held out: the loss falls to the end."""
+    found = _plateau(_separable(1), 80)
+    assert found.settings.steps == 80
+    assert np.array_equal(found.losses, training.train(*_separable(0), found.settings, 1).losses)
+
+
+def test_training_stops_where_it_does_not_help():
+    pairs, labels = _separable(1)
+    assert _plateau((pairs, 1 - labels), 80).settings.steps == 10
+
+
+def test_a_plateau_needs_room_and_pairs():
+    with pytest.raises(ValueError, match="most_steps"):
+        _plateau(_separable(1), 5)
+    small = TCNSettings(steps=1)
+    with pytest.raises(ValueError, match="held out"):
+        training.train_to_plateau([_separable(0)], [], small, [1], 4)

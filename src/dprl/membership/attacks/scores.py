@@ -7,7 +7,8 @@ T' its length):
 ===========  ==================================================  =========================
 access       what is asked                                       score
 ===========  ==================================================  =========================
-closed loop  the roll-out of the model from s_0                  :func:`action_distance`
+closed loop  the roll-out of the model from s_0                  :func:`action_distance`,
+                                                                 :func:`step_distance`
 every state  the model's answers at s_0 ... s_{T'-1}             :func:`every_state_score`
 white box    the model's parameters                              :func:`vae_score`
 ===========  ==================================================  =========================
@@ -91,6 +92,60 @@ def action_distance(
     return np.asarray(-np.abs(gap).sum(axis=-1))
 
 
+def step_distance(
+    a_in: ArrayLike,
+    a_out: ArrayLike,
+    lengths_in: ArrayLike,
+    lengths_out: ArrayLike,
+    steps: int | None = None,
+) -> FloatArray:
+    """Minus the mean over steps of ``|a_in[t] - a_out[t]|_1 / d_A``: step beside step.
+
+    Only steps that both trajectories have count, so that a fall ends the comparison.
+
+    Parameters
+    ----------
+    a_in, a_out : array_like, shapes (..., T, d_A) that broadcast to each other
+        As for :func:`action_distance`, but with one T.
+    lengths_in, lengths_out : array_like of int, shape (...)
+        Steps that count, 1 ... T, of each.
+    steps : int, optional
+        Compare no more than the first so many.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        At most 0.
+
+    Raises
+    ------
+    ValueError
+        If a shape, a length or a value is outside what is said above.
+
+    Examples
+    --------
+    >>> a_in, a_out = [[0.0], [1.0], [9.0]], [[0.5], [1.0], [0.0]]
+    >>> step_distance(a_in, a_out, 3, 2).tolist(), step_distance(a_in, a_out, 3, 3, 1).tolist()
+    (-0.25, -0.5)
+    """
+    x, y = check.finite_array("a_in", a_in), check.finite_array("a_out", a_out)
+    if x.ndim < 2 or y.ndim < 2 or x.shape[-2:] != y.shape[-2:] or 0 in x.shape[-2:]:
+        raise ValueError(
+            "a_in and a_out must have the shape (..., T, d_A) with the same T, d_A >= 1, "
+            f"got {x.shape} and {y.shape}"
+        )
+    longest = x.shape[-2]
+    ends = np.minimum(
+        _whole_lengths("lengths of a_in", lengths_in, x.shape[:-2], longest),
+        _whole_lengths("lengths of a_out", lengths_out, y.shape[:-2], longest),
+    )
+    if steps is not None:
+        ends = np.minimum(ends, check.whole("steps", steps))
+    counts = np.arange(longest) < ends[..., None]
+    gap = np.abs(x - y).mean(axis=-1)
+    return np.asarray(-(gap * counts).sum(axis=-1) / ends)
+
+
 def _mean_action(name: str, actions: ArrayLike, lengths: ArrayLike | None) -> FloatArray:
     a = check.finite_array(name, actions)
     if a.ndim < 2 or 0 in a.shape[-2:]:
@@ -167,7 +222,10 @@ def _blocks(models: BCQPopulation, rows: int) -> IntArray:
 def _reconstruction(
     parameters: bcq.BCQParameters, observations: jax.Array, actions: jax.Array
 ) -> jax.Array:
-    errors: jax.Array = jax.vmap(bcq.vae_reconstruction_error)(parameters, observations, actions)
+    # one model after the other: the layers of all at once may not fit into memory
+    errors: jax.Array = jax.lax.map(
+        lambda one: bcq.vae_reconstruction_error(*one), (parameters, observations, actions)
+    )
     return errors
 
 

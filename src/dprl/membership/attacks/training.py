@@ -207,6 +207,62 @@ def train_many(
     ]
 
 
+def train_to_plateau(
+    data: Sequence[tuple[ArrayLike, ArrayLike]],
+    held_out: Sequence[tuple[ArrayLike, ArrayLike]],
+    settings: TCNSettings,
+    seeds: Sequence[int],
+    most_steps: int,
+) -> list[Classifier]:
+    """Fit networks for single pairs for so long as longer training helps on pairs held out.
+
+    All are trained for ``settings.steps``; then, from the start, for twice as many, and so on,
+    until a doubling no longer lowers the mean loss (5.2) on the pairs held out, or would exceed
+    ``most_steps``. The networks with the lowest mean loss are returned.
+
+    Parameters
+    ----------
+    data, held_out : sequence of (pairs, labels)
+        Of each training, as for :func:`train_many`; ``held_out`` may differ in number.
+    settings : TCNSettings
+    seeds : sequence of int
+        One for each training.
+    most_steps : int
+        At least ``settings.steps``.
+
+    Returns
+    -------
+    list of Classifier
+        In the order given; ``settings.steps`` of each says how long it was trained.
+
+    Raises
+    ------
+    ValueError
+        As :func:`train_many`; also if ``most_steps`` is too small or the sets differ in number.
+    """
+    check.instance("settings", settings, TCNSettings)
+    if check.whole("most_steps", most_steps) < settings.steps:
+        raise ValueError(f"most_steps must be at least {settings.steps}, got {most_steps}")
+    if len(held_out) != len(data):
+        raise ValueError(
+            f"each training needs pairs held out, got {len(held_out)} for {len(data)} trainings"
+        )
+    pairs, labels = zip(*data, strict=True)
+    best: list[Classifier] = []
+    lowest = np.inf
+    while settings.steps <= most_steps:
+        found = train_many(pairs, labels, settings, seeds)
+        losses = [
+            float(cross_entropy(jnp.asarray(one.logits(x)), jnp.asarray(y, jnp.float32)))
+            for one, (x, y) in zip(found, held_out, strict=True)
+        ]
+        if np.mean(losses) >= lowest:
+            break
+        best, lowest = found, float(np.mean(losses))
+        settings = dataclasses.replace(settings, steps=2 * settings.steps)
+    return best
+
+
 def cross_entropy(logits: Array, labels: Array) -> Array:
     """Mean of the loss l of the module's head: log(1 + e^z) - g z, without overflow."""
     return (jax.nn.softplus(logits) - labels * logits).mean()
