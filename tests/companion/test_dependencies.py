@@ -197,9 +197,9 @@ def test_a_changed_bound_concerns_the_pages_that_reach_it(copy, pages, original,
         page: re.findall(rf"\w\.{name}\b", code_of_page(source_path(copy, page).read_text()))
         for page in pages
     }
-    bounds = {page for page in pages if f"dprl.bounds.{module}" in original[page].modules}
-    assert {page for page in bounds if used[page]} <= stale
-    assert stale <= bounds
+    near = {page for page in pages if f"dprl.bounds.{module}" in original[page].modules}
+    assert {page for page in near if used[page]} <= stale
+    assert stale <= near
     assert len(stale) < len(pages) / 2
 
 

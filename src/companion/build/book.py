@@ -1,8 +1,8 @@
-"""The whole book: pages that must run, side by side, then the scorecard, then the site.
+"""The whole book: pages that must run, side by side, then the site.
 
 ``python -m companion.build`` (``make book``) says of every page why it runs or that it is up
 to date (:mod:`companion.build.freshness`). A page that fails keeps no other from running; the
-scorecard and the site wait for all of them, and until then the last good site stays. Whatever
+site waits for all of them, and until then the last good site stays. Whatever
 is killed, and when, the next run goes on with what is missing.
 """
 
@@ -15,19 +15,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from companion.build import freshness, house, site
+from companion.build import freshness, site
 from companion.dependencies import sources_of
-from companion.files import PROFILES, available_cores, digest, write_atomic
+from companion.files import PROFILES, available_cores
 
 #: They train what other pages of their chapter load: first, so that no page waits for them.
 EARLY = ("5-membership-inference/two-oracles", "5-membership-inference/a-real-leak")
-_SCORECARD = "book/nb/scorecard.md"
-_SCORECARD_RECORD = Path("_build/scorecard.json")
 
 
 @dataclass
@@ -68,12 +66,8 @@ class Book:
         with ThreadPoolExecutor(self.jobs) as pool:
             stale = [(page, why) for page, why in reasons.items() if why is not None]
             list(pool.map(lambda item: self._execute(*item), stale))
-        if not self.failed and f"{site.PAGES}scorecard" in site.toc_entries(self.root):
-            self._unless_current("scorecard", self._scorecard_reason(), self._write_scorecard)
-        if not self.failed and f"{site.PAGES}house" in site.toc_entries(self.root):
-            write_atomic(self.root / house.PAGE, house.page(self.root))
         if not self.failed:
-            self._unless_current("site", site.reason(self.root), self._build_site)
+            self._build_site()
         self._sum_up()
         return not self.failed
 
@@ -92,9 +86,7 @@ class Book:
         self._say(f"      {page}: {why}")
         started = time.monotonic()
         workers = 1 if self.profile == "quick" else available_cores()
-        code, output = self._run(
-            "execution", page, f"--profile={self.profile}", f"--workers={workers}"
-        )
+        code, output = self._run(page, f"--profile={self.profile}", f"--workers={workers}")
         seconds = f"{time.monotonic() - started:.0f} s"
         if code:
             self.failed.append(f"page {page}")
@@ -102,12 +94,12 @@ class Book:
         else:
             self._ends(page, f"executed in {seconds}")
 
-    def _run(self, module: str, *arguments: str) -> tuple[int, str]:
-        """Exit status and output of one of the build's own commands."""
-        # where a page may draw progress bars: nowhere when pages run side by side
+    def _run(self, *arguments: str) -> tuple[int, str]:
+        """Exit status and output of the execution of a page."""
+        # where it may draw progress bars: nowhere when pages run side by side
         terminal = os.ttyname(2) if self.jobs == 1 and os.isatty(2) else ""
         found = subprocess.run(
-            [sys.executable, "-m", f"companion.build.{module}", *arguments],
+            [sys.executable, "-m", "companion.build.execution", *arguments],
             cwd=self.root,
             env={**os.environ, "DPRL_TTY": terminal},
             stdout=subprocess.PIPE,
@@ -117,53 +109,17 @@ class Book:
         )
         return found.returncode, found.stdout
 
-    def _unless_current(self, what: str, why: str | None, make: Callable[[], str]) -> None:
-        """Make something if there is a reason; ``make`` returns what went wrong."""
-        self._say(f"{what}: {why}" if why else f"{what} is up to date")
+    def _build_site(self) -> None:
+        why = site.reason(self.root)
+        self._say(f"site: {why}" if why else "site is up to date")
         started = time.monotonic()
-        problem = make() if why else ""
-        if problem:
-            self.failed.append(what)
-            self._say(f"{what} FAILED\n{problem.rstrip()}")
-        elif why:
-            self._say(f"{what} made in {time.monotonic() - started:.0f} s")
-
-    def _scorecard_inputs(self) -> dict[str, str | None]:
-        """Digest of the ledger, the verdicts, the generator, and the pages it links to."""
-        patterns = (
-            "_toc.yml",
-            "book/claims.yml",
-            "book/nb/**/*.claims.json",
-            "book/nb/**/*.ipynb",
-            "notebooks/**/*.md",
-        )
-        paths = [path for pattern in patterns for path in self.root.glob(pattern)]
-        found = {p.relative_to(self.root).as_posix(): digest(p) for p in paths if _shown(p)}
-        sources = sources_of(self.root)
-        names = [name for name in ("companion.build.scorecard",) if name in sources]
-        return found | sources.reached(names=names).modules
-
-    def _scorecard_outputs(self) -> dict[str, str | None]:
-        return {_SCORECARD: digest(self.root / _SCORECARD)}
-
-    def _scorecard_reason(self) -> str | None:
-        record = self.root / _SCORECARD_RECORD
-        made_from, outputs = self._scorecard_inputs(), self._scorecard_outputs()
-        return freshness.record_reason(record, made_from, outputs)
-
-    def _write_scorecard(self) -> str:
-        code, output = self._run("scorecard")
-        if not code:
-            record = self.root / _SCORECARD_RECORD
-            freshness.write_record(record, self._scorecard_inputs(), self._scorecard_outputs())
-        return output if code else ""
-
-    def _build_site(self) -> str:
         try:
-            site.build(self.root, self.profile)
+            if why:
+                site.build(self.root, self.profile)
+                self._say(f"site made in {time.monotonic() - started:.0f} s")
         except site.SiteError as error:
-            return str(error)
-        return ""
+            self.failed.append("site")
+            self._say(f"site FAILED\n{error}")
 
     def _sum_up(self) -> None:
         """Name what failed, and where the site is."""
@@ -174,10 +130,6 @@ class Book:
             print(f"The last good site is still {index}" if there else "There is no site yet.")
         elif there:
             print(f"The site is {index}")
-
-
-def _shown(path: Path) -> bool:
-    return ".staging" not in path.parts
 
 
 def _interrupted(_signal: int, _frame: object) -> None:

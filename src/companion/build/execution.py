@@ -505,7 +505,7 @@ def _publish(run: Run, notebook: Any, made_from: freshness.Inputs) -> None:
     if run.results_dir is None:
         relative = {path.relative_to(run.root).as_posix(): d for path, d in outputs.items()}
         stamp = run.stage / "stamp.json"
-        _write_json(stamp, freshness.make_stamp(run.root, run.page, made_from, relative))
+        freshness.write_stamp(stamp, made_from, relative)
         _move_whole(stamp, freshness.stamp_path(run.root, run.page))
 
 

@@ -2,7 +2,8 @@
 
 A page that ran to its end leaves a *stamp*: the digests of everything it was made
 from and of everything it made. The page is up to date while both still agree with the
-files. Its inputs are named, so that the difference can be said in words:
+files; so is the site, which has a stamp too. The inputs of a page are named, so that the
+difference can be said in words:
 
 ==============  =====================================================================
 ``page``        the page's source
@@ -19,6 +20,9 @@ Published numbers (``data/published``) and recorded results (``data/results``) e
 ``read``: a page depends on those it opened and on no others, so recording one page's result
 re-runs its readers and nobody else. What a page itself published is its output, not its
 input, whether it read it or not; so a page never makes itself stale.
+
+In all functions ``root`` is the repository, and ``page`` a page's name, such as
+``3-policy-evaluation/dp-lsw``.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from typing import Any, cast
 import yaml
 
 from companion.dependencies import Reached, Sources, sources_of, versions_of
-from companion.files import digest, sha256, source_path, write_atomic
+from companion.files import digest, sha256, source_path
 
 Inputs = dict[str, Any]
 Digests = Mapping[str, str | None]
@@ -41,21 +45,32 @@ Digests = Mapping[str, str | None]
 _SHOWN = 3  # file names in one reason; the rest is counted
 #: What executes a page and cleans it.
 _EXECUTION = ("companion.build.execution.execute_page", "companion.build.reads")
+_WORDS = {"page": "the page changed", "claims": "its claims in book/claims.yml changed"}
+
+
+# -- the files of a page ------------------------------------------------------------------
+
+
+def notebook_path(root: Path, page: str) -> Path:
+    """Executed page."""
+    return root / "book" / "nb" / f"{page}.ipynb"
+
+
+def claims_path(root: Path, page: str) -> Path:
+    """Verdicts the page computed."""
+    return root / "book" / "nb" / f"{page}.claims.json"
+
+
+def stamp_path(root: Path, page: str) -> Path:
+    """Stamp of the last complete execution."""
+    return root / "book" / "nb" / f"{page}.stamp.json"
+
+
+# -- what a page is made from -------------------------------------------------------------
 
 
 def digests(folder: Path) -> dict[str, str | None]:
-    """Digest of every file below a folder, without caches and hidden files.
-
-    Parameters
-    ----------
-    folder : Path
-        Where to look; it need not exist.
-
-    Returns
-    -------
-    dict
-        Path relative to `folder`, with forward slashes, to digest; sorted.
-    """
+    """Digest of every file below a folder by its path there, without caches and hidden files."""
     return {
         path.relative_to(folder).as_posix(): digest(path)
         for path in sorted(folder.rglob("*"))
@@ -78,38 +93,13 @@ def key_of(value: object) -> str:
     >>> key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1})
     True
     """
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return sha256(text.encode())
-
-
-def notebook_path(root: Path, page: str) -> Path:
-    """Executed page, ``book/nb/<page>.ipynb``."""
-    return root / "book" / "nb" / f"{page}.ipynb"
-
-
-def claims_path(root: Path, page: str) -> Path:
-    """Verdicts the page computed, ``book/nb/<page>.claims.json``."""
-    return root / "book" / "nb" / f"{page}.claims.json"
-
-
-def stamp_path(root: Path, page: str) -> Path:
-    """Stamp of the last complete execution, ``book/nb/<page>.stamp.json``."""
-    return root / "book" / "nb" / f"{page}.stamp.json"
+    return sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
 
 
 def reached(root: Path, page: str, loaded: Iterable[str], sources: Sources) -> Reached:
     """Definitions and libraries that a page, and what executes it, depend on.
 
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    page : str
-        Page name, such as ``3-policy-evaluation/dp-lsw``.
-    loaded : iterable of str
-        Modules that its process imported.
-    sources : Sources
-        The repository's modules.
+    ``loaded`` are the modules that its process imported.
     """
     names = [name for name in _EXECUTION if "companion.build.execution" in sources]
     return sources.reached(sources.page(root, page), names=names, loaded=loaded)
@@ -118,19 +108,7 @@ def reached(root: Path, page: str, loaded: Iterable[str], sources: Sources) -> R
 def inputs(root: Path, page: str, parameters: Mapping[str, Any]) -> Inputs:
     """What a page is made from as far as it is known before it runs, by name.
 
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    page : str
-        Page name.
-    parameters : mapping
-        Parameters passed to the page; a seed only if one was given.
-
-    Returns
-    -------
-    dict
-        Component name to a digest or a value.
+    ``parameters`` are those passed to the page; a seed only if one was given.
     """
     return {
         "page": digest(source_path(root, page)),
@@ -148,19 +126,12 @@ def inputs_found(
     Parameters
     ----------
     root : Path
-        The repository.
     page : str
-        Page name.
     log : mapping
         ``read`` and ``loaded`` of ``companion.build.reads.read_log``.
     sources : Sources
         The repository's modules as they were before the page ran: a module that was edited
         meanwhile then counts as changed.
-
-    Returns
-    -------
-    dict
-        Component name to a mapping from file, module or distribution to digest or version.
     """
     found = reached(root, page, log["loaded"], sources)
     return {
@@ -172,166 +143,98 @@ def inputs_found(
 
 
 def claims_of(root: Path, page: str) -> object:
-    """Return the ledger's entries for one page, so that editing another page's is free."""
+    """The ledger's entries for one page, so that editing another page's is free."""
     ledger = root / "book" / "claims.yml"
     if not ledger.is_file():
         return None
-    stat = ledger.stat()
-    entries = _load_ledger(ledger, stat.st_mtime_ns, stat.st_size)
-    if isinstance(entries, dict):
-        return {k: v for k, v in entries.items() if not isinstance(v, dict) or _names(v, page)}
-    return [v for v in entries if _names(v, page)] if isinstance(entries, list) else entries
-
-
-def _names(entry: object, page: str) -> bool:
-    return not isinstance(entry, dict) or entry.get("page") == page
+    entries = _load_ledger(ledger, ledger.stat().st_mtime_ns)
+    if not isinstance(entries, list):
+        return entries
+    return [v for v in entries if not isinstance(v, dict) or v.get("page") == page]
 
 
 @functools.lru_cache(maxsize=4)
-def _load_ledger(path: Path, mtime_ns: int, size: int) -> object:
-    # The two numbers are there for the cache only: one read serves every page of a run.
+def _load_ledger(path: Path, _modified: int) -> object:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
 
 
-def make_stamp(root: Path, page: str, made_from: Inputs, outputs: Digests) -> dict[str, Any]:
-    """Build the record of one complete execution.
+# -- stamps -------------------------------------------------------------------------------
 
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    page : str
-        Page name.
-    made_from : dict
-        :func:`inputs`, taken before the page ran, with :func:`inputs_found`.
-    outputs : mapping of str to str or None
-        Published file, relative to `root`, to digest. These leave ``read``: what a page
-        makes is not what it is made from.
 
-    Returns
-    -------
-    dict
-        JSON-like stamp, without times.
+def write_stamp(path: Path, made_from: Inputs, outputs: Digests) -> None:
+    """Note what something was made from, and the digests of what was made.
+
+    What is made leaves ``read``: it is not what it is made from.
     """
     read = {name: value for name, value in made_from["read"].items() if name not in outputs}
-    components = {**made_from, "read": read}
-    return {
-        "page": page,
-        "key": key_of(components),
-        "inputs": components,
-        "outputs": dict(sorted(outputs.items())),
-    }
+    stamp = {"inputs": {**made_from, "read": read}, "outputs": outputs}
+    path.write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def read_stamp(root: Path, page: str) -> dict[str, Any] | None:
-    """Last stamp of a page; None if there is none, or none that can be read."""
+def read_stamp(path: Path) -> dict[str, Any] | None:
+    """The stamp in a file; None if there is none, or none that can be read."""
     try:
-        stamp = json.loads(stamp_path(root, page).read_text(encoding="utf-8"))
+        stamp = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    whole = isinstance(stamp, dict) and {"inputs", "outputs", "key"} <= stamp.keys()
+    whole = isinstance(stamp, dict) and {"inputs", "outputs"} <= stamp.keys()
     return cast("dict[str, Any]", stamp) if whole else None
 
 
 def reason(
     root: Path, page: str, parameters: Mapping[str, Any], sources: Sources | None = None
 ) -> str | None:
-    """Why a page must run.
+    """Why a page must run, in words; None when it is up to date.
 
     Parameters
     ----------
     root : Path
-        The repository.
     page : str
-        Page name.
     parameters : mapping
         Parameters it is to run with.
     sources : Sources, optional
         The repository's modules, read once for many pages.
-
-    Returns
-    -------
-    str or None
-        The reason in words; None when the page is up to date.
     """
-    stamp = read_stamp(root, page)
+    stamp = read_stamp(stamp_path(root, page))
     if stamp is None:
         return "never executed"
     before = stamp["inputs"]
-    now = inputs(root, page, parameters)
-    now["read"] = {name: digest(root / name) for name in before.get("read", {})}
-    now["loaded"] = before.get("loaded", [])
-    if now["page"] == before.get("page"):  # of another page it is not known what it reaches
-        uses = reached(root, page, now["loaded"], sources or sources_of(root))
+    now = {**before, **inputs(root, page, parameters)}
+    now["read"] = {name: digest(root / name) for name in before["read"]}
+    if now["page"] == before["page"]:  # of another page it is not known what it reaches
+        uses = reached(root, page, before["loaded"], sources or sources_of(root))
         now |= {"code": uses.modules, "libraries": versions_of(uses.libraries)}
-    else:
-        now |= {name: before.get(name) for name in ("code", "libraries")}
-    reasons = describe(before, now)
-    for name, recorded in stamp["outputs"].items():
-        found = digest(root / name)
-        if found != recorded:
-            reasons.append(f"output {name} {'missing' if found is None else 'altered'}")
-    return "; ".join(reasons) or None
+    return differences(stamp, now, {name: digest(root / name) for name in stamp["outputs"]})
 
 
-def describe(before: Inputs, now: Inputs) -> list[str]:
-    """Differences between two sets of inputs, in words.
+def differences(stamp: Mapping[str, Any], made_from: Inputs, outputs: Digests) -> str | None:
+    """How today's inputs and outputs differ from those of a stamp, in words; None if not.
 
-    >>> describe({"parameters": {"profile": "quick"}}, {"parameters": {"profile": "paper"}})
-    ['profile quick -> paper']
+    >>> stamp = {"inputs": {"parameters": {"profile": "quick"}}, "outputs": {}}
+    >>> differences(stamp, {"parameters": {"profile": "paper"}}, {})
+    'profile quick -> paper'
     """
-    found: list[str] = []
-    for name in changed(before, now):
-        old, new = before.get(name) or {}, now.get(name) or {}
+    before, found = stamp["inputs"], []
+    for name in changed(before, made_from):
+        old, new = before.get(name) or {}, made_from.get(name) or {}
         parts = changed(old, new) if isinstance(old, dict) else []
-        if name == "parameters":
-            found += [f"{n} {old.get(n, 'default')} -> {new.get(n, 'default')}" for n in parts]
-        elif name == "python":
+        if name == "python":
             found.append(f"python {old} -> {new}")
-        elif name == "libraries":
-            found += [f"{n} {old.get(n)} -> {new.get(n)}" for n in parts]
+        elif name in ("parameters", "libraries"):
+            missing = "default" if name == "parameters" else "not used"
+            found += [f"{n} {old.get(n, missing)} -> {new.get(n, missing)}" for n in parts]
         elif name == "read":
-            found += [f"{n} {'missing' if new[n] is None else 'changed'}" for n in parts]
+            found.append(f"{_listed(parts)} changed")
         elif name == "code":
             found.append(f"code changed ({_listed(parts)})")
         else:
-            found.append(_WHOLE.get(name, f"{name} changed"))
-    return found
-
-
-_WHOLE = {"page": "the page changed", "claims": "its claims in book/claims.yml changed"}
-
-
-def record_reason(record: Path, made_from: Digests, outputs: Digests) -> str | None:
-    """Why something that is not a page must be made again: the scorecard, the site.
-
-    Parameters
-    ----------
-    record : Path
-        Where :func:`write_record` noted the last time.
-    made_from, outputs : mapping of str to str or None
-        Digests of today's inputs and outputs.
-
-    Returns
-    -------
-    str or None
-        The reason in words; None when nothing changed.
-    """
-    try:
-        last = json.loads(record.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return "never made"
-    names = changed(last["inputs"], made_from)
-    if names:
-        return f"{_listed(names)} changed"
-    altered = changed(last["outputs"], outputs)
-    return f"its output was altered ({_listed(altered)})" if altered else None
-
-
-def write_record(record: Path, made_from: Digests, outputs: Digests) -> None:
-    """Note what something was made from, and what was made; see :func:`record_reason`."""
-    write_atomic(record, json.dumps({"inputs": made_from, "outputs": outputs}))
+            found.append(_WORDS.get(name, f"{name} changed"))
+    altered = changed(stamp["outputs"], outputs)
+    if altered:
+        gone = all(outputs.get(name) is None for name in altered)
+        found.append(f"output {_listed(altered)} {'missing' if gone else 'altered'}")
+    return "; ".join(found) or None
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -1,8 +1,8 @@
 """A map of the house for contributors: its parts, and which imports which.
 
-``python -m companion.build.house`` writes ``book/nb/house.md`` from the imports of the source
-files themselves (:class:`companion.dependencies.Sources`), with every part's first sentence and
-number of lines. A part is a module or a package directly below ``dprl``, ``experiments`` or
+It is made from the imports of the source files themselves
+(:class:`companion.dependencies.Sources`), with every part's first sentence and number of lines.
+A part is a module or a package directly below ``dprl``, ``experiments`` or
 ``companion``, and ``companion.build``. An arrow leads down, to what is imported; one that
 follows from others is left out.
 """
@@ -16,7 +16,6 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 
 from companion.dependencies import Sources, sources_of
-from companion.files import write_atomic
 
 #: The three packages from left to right, with what each is.
 PACKAGES = {
@@ -24,7 +23,6 @@ PACKAGES = {
     "experiments": "the studies of the chapters",
     "dprl": "the science",
 }
-PAGE = "book/nb/house.md"
 
 _WIDTH, _HEIGHT = 128, 28  # of a part's box
 _GAP, _RISE = 8, 84  # between boxes of a layer; from layer to layer
@@ -235,13 +233,3 @@ other, and `private_evaluation` and `bounds` know both. `dprl` knows neither nei
 `companion` knows no science; `make test` checks it. `CONTRIBUTING.md`, at the root of the
 repository, has the rules of the house and the way to a new page.
 """
-
-
-def main() -> int:
-    """Write the page of the repository in the working directory."""
-    write_atomic(Path.cwd() / PAGE, page(Path.cwd()))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,19 +1,15 @@
 """The scorecard: one row per claim, made from what the pages have recorded.
 
-    python -m companion.build.scorecard [--root .]
-
-reads ``book/claims.yml`` and every ``book/nb/**/*.claims.json``, and writes
-``book/nb/scorecard.md``. It fails, and writes nothing, if a claim has no record, a record
-has no claim, a verdict differs from the expected one, or a reader could not find the claim:
-each row links to the badge on its page and to the line of the source file that checks it.
+It joins ``book/claims.yml`` and every ``book/nb/**/*.claims.json``. A claim without a record, a
+record without a claim, a verdict that differs from the expected one, or a claim that a reader
+could not find is an error: each row links to the badge on its page and to the line of the source
+file that checks it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +18,7 @@ from typing import Any
 
 from companion import claims
 from companion.claims import Claim, ClaimError
-from companion.files import source_path, write_atomic
+from companion.files import source_path
 
 _SOURCE_TITLES = {
     "thesis": "Thesis (Gomrokchi 2021)",
@@ -44,7 +40,7 @@ class Row:
     line: int
 
 
-def build(root: Path) -> str:
+def page(root: Path) -> str:
     """The scorecard as MyST markdown.
 
     Parameters
@@ -219,29 +215,3 @@ def _entry(row: Row) -> str:
 def _plain(text: str) -> str:
     """Text in which MyST sees no markup."""
     return re.sub(r"([\\`*_{}\[\]<>$#|~])", r"\\\1", text)
-
-
-# -- command line -----------------------------------------------------------------------
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the scorecard; 1 if a claim is not as it should be."""
-    parser = argparse.ArgumentParser(
-        prog="python -m companion.build.scorecard",
-        description="Make the scorecard from what the pages have recorded.",
-    )
-    parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: .)")
-    root = parser.parse_args(arguments).root
-    try:
-        text = build(root)
-    except ClaimError as error:
-        print(f"scorecard: not written, because\n{error}", file=sys.stderr)
-        return 1
-    path = root / "book" / "nb" / "scorecard.md"
-    changed = write_atomic(path, text)
-    print(f"scorecard: {path.as_posix()} {'written' if changed else 'is up to date'}")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

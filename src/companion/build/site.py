@@ -1,7 +1,8 @@
 """The table of contents, and the site built from the executed pages.
 
 The site is built from a clean state beside the last one and takes its place only when
-Jupyter Book has finished without a warning: a failed build leaves the last good site.
+Jupyter Book has finished without a warning: a failed build leaves the last good site. The
+scorecard and the map of the house are written first. In all functions ``root`` is the repository.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from typing import Any
 
 import yaml
 
-from companion.build import freshness
+from companion.build import freshness, house, scorecard
+from companion.claims import ClaimError
 from companion.dependencies import sources_of
-from companion.files import digest
+from companion.files import digest, write_atomic
 
 PAGES = "book/nb/"
-GENERATED = frozenset({"scorecard", "house"})  # below book/nb, written by the build, not executed
+#: Below it, pages that are written here and not executed.
+GENERATED = {"scorecard": scorecard.page, "house": house.page}
 SITE = Path("_build/html")
 
 _NEXT = Path("_build/next")
 _PREVIOUS = Path("_build/previous")
-_RECORD = Path("_build/site.json")
+_STAMP = Path("_build/site.stamp.json")
 _LOG = Path("_build/site.log")
 _FILES = ("_config.yml", "_toc.yml", "requirements.lock")
 _FOLDERS = (
@@ -39,7 +42,6 @@ _FOLDERS = (
     "data/results/paper",
 )
 
-
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -48,18 +50,7 @@ class SiteError(Exception):
 
 
 def toc_entries(root: Path) -> list[str]:
-    """Every file the table of contents names, in the order of reading.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-
-    Returns
-    -------
-    list of str
-        Paths without suffix, such as ``book/intro``.
-    """
+    """Every file the table of contents names, such as ``book/intro``, in the order of reading."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     return [toc["root"], *_entries(toc)]
 
@@ -78,20 +69,23 @@ def pages(root: Path) -> list[str]:
     return [name for name in names if name not in GENERATED]
 
 
-def inputs(root: Path) -> dict[str, str | None]:
-    """Digest of everything the site is made from, stamps and hidden files left out."""
+def inputs(root: Path) -> freshness.Inputs:
+    """What the site is made from; stamps and hidden files are not."""
     found = {name: digest(root / name) for name in _FILES}
     for folder in _FOLDERS:
         for name, content in freshness.digests(root / folder).items():
             if not name.endswith(".stamp.json"):
                 found[f"{folder}/{name}"] = content
-    return {**found, "python": freshness.python_minor()}
+    return {"read": found, "python": freshness.python_minor()}
 
 
 def reason(root: Path) -> str | None:
     """Why the site must be built; None when it is up to date."""
     _recover(root)
-    return freshness.record_reason(root / _RECORD, inputs(root), freshness.digests(root / SITE))
+    stamp = freshness.read_stamp(root / _STAMP)
+    if stamp is None:
+        return "never made"
+    return freshness.differences(stamp, inputs(root), freshness.digests(root / SITE))
 
 
 def build(root: Path, profile: str) -> None:
@@ -100,22 +94,28 @@ def build(root: Path, profile: str) -> None:
     Parameters
     ----------
     root : Path
-        The repository.
     profile : str
         Profile the pages must have been executed with.
 
     Raises
     ------
     SiteError
-        If a page of the table of contents has no valid stamp, or Jupyter Book fails or
-        warns. The last good site stays.
+        If a page of the table of contents has no valid stamp, a claim is not as it should be,
+        or Jupyter Book fails or warns. The last good site stays.
     """
     _refuse_stale(root, profile)
+    try:
+        for entry in toc_entries(root):
+            if entry.startswith(PAGES) and entry.removeprefix(PAGES) in GENERATED:
+                text = GENERATED[entry.removeprefix(PAGES)](root)
+                write_atomic(root / f"{entry}.md", text)
+    except ClaimError as error:
+        raise SiteError(f"the scorecard is not written:\n{error}") from None
     made_from = inputs(root)
     shutil.rmtree(root / _NEXT, ignore_errors=True)
     _run_jupyter_book(root)
     _swap(root)
-    freshness.write_record(root / _RECORD, made_from, freshness.digests(root / SITE))
+    freshness.write_stamp(root / _STAMP, made_from, freshness.digests(root / SITE))
 
 
 def _refuse_stale(root: Path, profile: str) -> None:

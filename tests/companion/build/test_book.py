@@ -89,17 +89,11 @@ def ran(monkeypatch) -> list[tuple[str, ...]]:
     return found
 
 
-def test_pages_then_scorecard_then_site(root, ran, monkeypatch, capsys):
-    (root / "_toc.yml").write_text(TOC + "  - file: book/nb/scorecard\n")
+def test_pages_in_their_order_then_the_site(root, ran, monkeypatch, capsys):
     monkeypatch.setattr(book, "EARLY", ("3-a/page",))
     assert Book(root, jobs=1).make()
-    assert [what[:2] for what in ran] == [
-        ("execution", "3-a/page"),
-        ("execution", "3-a/inner"),
-        ("scorecard",),
-        ("site",),
-    ]
-    assert ran[0][2:] == ("--profile=quick", "--workers=1")
+    assert [what[0] for what in ran] == ["3-a/page", "3-a/inner", "site"]
+    assert ran[0][1:] == ("--profile=quick", "--workers=1")
     assert "The site is _build/html/index.html" in capsys.readouterr().out
 
 

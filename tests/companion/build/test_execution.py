@@ -201,7 +201,8 @@ def test_every_kind_of_change_is_named(root, monkeypatch):
     (root / "src/dprl/mdp.py").write_text("def used(): return 3\n")
     (root / "src/dprl/privacy/gaussian.py").write_text("x = 1\n")
     assert why(root, seed=3) == (
-        "code changed (dprl.mdp, dprl.privacy.gaussian); seed default -> 3"
+        "code changed (dprl.mdp, dprl.privacy.gaussian); "
+        f"numpy {np.__version__} -> not used; seed default -> 3"
     )
     (root / "book/nb" / f"{PAGE}.ipynb").unlink()
     assert why(root).endswith(f"output book/nb/{PAGE}.ipynb missing")

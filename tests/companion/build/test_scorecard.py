@@ -104,7 +104,7 @@ def root(tmp_path):
 
 
 def test_every_row_leads_to_badge_page_and_line_of_source(root):
-    text = scorecard.build(root)
+    text = scorecard.page(root)
     for claim_id, line in [("thesis:3.1", 8), ("thesis:figure-3.1", 9), ("xie:table-1", 11)]:
         anchor = "claim-" + claim_id.replace(":", "-").replace(".", "-")
         assert f"{{ref}}`{claim_id} <{anchor}>`" in text
@@ -116,7 +116,7 @@ def test_every_row_leads_to_badge_page_and_line_of_source(root):
 
 
 def test_summary_counts_verdicts_and_sources_keep_their_order(root):
-    text = scorecard.build(root)
+    text = scorecard.page(root)
     summary = text[: text.index("## ")]
     counts = {"false as printed": "1: 1 constant", "reproduced": "1", "not checkable": "1"}
     for verdict, count in counts.items():
@@ -130,7 +130,7 @@ def test_summary_counts_verdicts_and_sources_keep_their_order(root):
 def test_numbers_of_the_paper_profile_say_so(root):
     records = [record(i, profile="paper") for i in LISTED]
     put(root / f"book/nb/{PAGE}.claims.json", records)
-    assert "n = 300\u202f000 (paper profile)" in scorecard.build(root)
+    assert "n = 300\u202f000 (paper profile)" in scorecard.page(root)
 
 
 @given(st.text(alphabet="\\`*_{}[]<>$#|~ab ", max_size=12))
@@ -140,26 +140,6 @@ def test_text_is_escaped_so_that_no_markup_is_left(text):
     import html as standard
 
     assert standard.unescape(html) == f"x{text}x"
-
-
-def test_same_records_same_bytes_and_an_unchanged_file_is_not_touched(root, capsys):
-    assert scorecard.main(["--root", str(root)]) == 0
-    path = root / "book/nb/scorecard.md"
-    before = path.read_bytes(), path.stat().st_mtime_ns
-    assert scorecard.main(["--root", str(root)]) == 0
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
-    assert "is up to date" in capsys.readouterr().out
-
-
-def test_command_line(root):
-    command = [sys.executable, "-W", "error", "-m", "companion.build.scorecard"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    (root / f"book/nb/{PAGE}.claims.json").unlink()
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.count("no record") == 3
-    assert "Traceback" not in done.stderr
 
 
 # -- what it refuses --------------------------------------------------------------------
@@ -252,21 +232,10 @@ def with_a_broken_record_file(root):
         (with_a_broken_record_file, "not valid JSON"),
     ],
 )
-def test_damage_is_named_and_nothing_is_written(root, capsys, damage, message):
+def test_damage_is_named(root, damage, message):
     damage(root)
     with pytest.raises(ClaimError, match=message):
-        scorecard.build(root)
-    assert scorecard.main(["--root", str(root)]) == 1
-    assert "scorecard: not written" in capsys.readouterr().err
-    assert not (root / "book/nb/scorecard.md").exists()
-
-
-def test_the_last_good_scorecard_stays(root):
-    assert scorecard.main(["--root", str(root)]) == 0
-    before = (root / "book/nb/scorecard.md").read_bytes()
-    with_another_verdict(root)
-    assert scorecard.main(["--root", str(root)]) == 1
-    assert (root / "book/nb/scorecard.md").read_bytes() == before
+        scorecard.page(root)
 
 
 # -- in a book --------------------------------------------------------------------------
@@ -289,7 +258,7 @@ def test_a_strict_build_has_no_warning_and_every_link_arrives(root):
     pytest.importorskip("jupyter_book")
     put(root / "_config.yml", CONFIG)
     put(root / "_toc.yml", TOC)
-    assert scorecard.main(["--root", str(root)]) == 0
+    put(root / "book/nb/scorecard.md", scorecard.page(root))
     program = "from jupyter_book.cli.main import main; main()"
     arguments = ["build", str(root), "-W", "-n", "--keep-going"]
     command = [sys.executable, "-c", program, *arguments]

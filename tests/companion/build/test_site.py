@@ -1,6 +1,5 @@
 """The table of contents, and a site that is built beside the last one or not at all."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -43,8 +42,7 @@ def executed(root: Path, page: str) -> None:
     name = notebook.relative_to(root).as_posix()
     made_from = freshness.inputs(root, page, {"profile": "quick"})
     made_from |= freshness.inputs_found(root, page, {"read": {}, "loaded": {}}, sources_of(root))
-    stamp = freshness.make_stamp(root, page, made_from, {name: digest(notebook)})
-    freshness.stamp_path(root, page).write_text(json.dumps(stamp))
+    freshness.write_stamp(freshness.stamp_path(root, page), made_from, {name: digest(notebook)})
 
 
 @pytest.fixture
@@ -54,11 +52,13 @@ def complete(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         executed(root, page)
 
     def render(where: Path) -> None:
+        assert (where / "book/nb/scorecard.md").read_text() == "# Scorecard\n"
         html = where / "_build/next/_build/html"
         html.mkdir(parents=True)
         (html / "index.html").write_text((where / "book/intro.md").read_text())
 
     monkeypatch.setattr(site, "_run_jupyter_book", render)
+    monkeypatch.setitem(site.GENERATED, "scorecard", lambda root: "# Scorecard\n")
     return root
 
 
@@ -85,7 +85,7 @@ def test_site_is_built_once_and_again_when_something_changed(complete):
     assert (complete / site.SITE / "index.html").read_text() == "# Begin\n"
 
     (complete / site.SITE / "index.html").write_text("by hand")
-    assert site.reason(complete) == "its output was altered (index.html)"
+    assert site.reason(complete) == "output index.html altered"
 
 
 def test_page_without_valid_execution_stops_the_build(complete):
@@ -103,7 +103,10 @@ def test_page_without_valid_execution_stops_the_build(complete):
 
 def test_failed_build_leaves_the_last_site(complete, monkeypatch):
     site.build(complete, "quick")
-    monkeypatch.undo()  # the real Jupyter Book, which finds no configuration here
+    monkeypatch.undo()  # the true scorecard and Jupyter Book, which find nothing here
+    with pytest.raises(site.SiteError, match="the scorecard is not written:"):
+        site.build(complete, "quick")
+    monkeypatch.setitem(site.GENERATED, "scorecard", lambda root: "# Scorecard\n")
     (complete / "book/intro.md").write_text("# Begin\n")
     (complete / "_config.yml").write_text("nonsense: [")
     with pytest.raises(site.SiteError, match="jupyter-book failed"):
