@@ -60,8 +60,6 @@ class Arm(Protocol):
 class BernoulliArm:
     """Reward 1 with probability ``mean``, else 0.
 
-    Examples
-    --------
     >>> BernoulliArm(1.0).sample(np.random.default_rng(0), 3).tolist()
     [1.0, 1.0, 1.0]
     """
@@ -80,8 +78,6 @@ class BernoulliArm:
 class BetaArm:
     """Reward with the Beta(alpha, beta) distribution, alpha, beta > 0.
 
-    Examples
-    --------
     >>> BetaArm(2.0, 3.0).mean
     0.4
     """
@@ -109,8 +105,6 @@ class TwoPointArm:
 
     With ``low == high`` the reward is constant.
 
-    Examples
-    --------
     >>> TwoPointArm(0.25, 0.75, 0.5).mean
     0.5
     """
@@ -272,8 +266,6 @@ def ucb1(
 
     O(horizon k n_runs) time. Parameters, results and errors as :func:`thompson_sampling`.
 
-    Examples
-    --------
     >>> runs = ucb1(bernoulli_arms([0.9, 0.1]), 100, 50, np.random.default_rng(1), times=[2, 100])
     >>> runs.plays[0, 0].tolist()
     [1, 1]

@@ -316,8 +316,6 @@ def discounted_returns(batch: Batch, discount: float) -> FloatArray:
     of the longest trajectory, O(total) altogether. A return beyond the largest number of the
     machine is that number.
 
-    Examples
-    --------
     >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 1.0)], [(1, 0, 2.0)]], n_states=2)
     >>> discounted_returns(batch, 0.5).tolist()
     [0.5, 1.0, 2.0]
@@ -343,8 +341,6 @@ def first_visit_returns(batch: Batch, discount: float) -> FirstVisitReturns:
 
     No loop over trajectories; O(total + m N) time, and m N numbers of memory.
 
-    Examples
-    --------
     >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 1.0), (0, 0, 8.0)]], n_states=3)
     >>> first_visit_returns(batch, 0.5).returns.tolist()
     [[2.5, 5.0, 0.0]]

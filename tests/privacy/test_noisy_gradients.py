@@ -91,14 +91,6 @@ def test_no_noise_is_needed_if_records_are_hardly_drawn():
     assert privacy.noisy_gradient_sigma(1.0, 0.01, 1000, 5) == pytest.approx(0, abs=1e-9)
 
 
-def test_guarantee_names_its_neighbours():
-    promise = privacy.noisy_gradient_guarantee(2.0, 200, 200, 1e-4)
-    assert promise.neighbours == "replace one trajectory"
-    # the inversion, or the grid's own where that does not confirm it
-    exact = privacy.noisy_gradient_epsilon(2.0, 200, 200, 1e-4)
-    assert exact <= promise.epsilon <= 1.001 * exact
-
-
 def test_threshold_test_is_the_best_threshold():
     sigma, m, eps = 0.5, 50, 0.3
     mu, q = 2 / sigma, 1 / m
@@ -148,7 +140,6 @@ BAD = [
     (privacy.noisy_gradient_sigma, (1.0, 1.5, 10, 10), "delta"),
     (privacy.noisy_gradient_sigma_lower, (1.0, 1e-5, 10, 0), "steps"),
     (privacy.noisy_gradient_renyi_epsilon, (-1.0, 10, 10, 1e-5), "sigma"),
-    (privacy.noisy_gradient_guarantee, (1.0, 10, 10, 2.0), "delta"),
     (privacy.threshold_test_delta, (1.0, 10, 10, -0.1), "epsilon"),
 ]
 
@@ -165,7 +156,7 @@ def test_whole_numbers_must_be_whole():
 
 
 def test_a_promise_is_confirmed_by_the_grid(monkeypatch):
-    """If the inversion were too optimistic, the grid's own noise and epsilon would be used."""
+    """If the inversion were too optimistic, the grid's own noise would be used."""
     setting = (0.5, 0.01, 60, 60)
     sigma = noisy_gradients.noisy_gradient_certified_sigma(*setting)
     assert sigma == noisy_gradients.noisy_gradient_sigma(*setting)
@@ -174,9 +165,6 @@ def test_a_promise_is_confirmed_by_the_grid(monkeypatch):
     cautious = noisy_gradients.noisy_gradient_certified_sigma(*setting)
     assert accounting.subsampled_gaussian_delta(2 / cautious, 1 / 60, 60, 0.5) <= 0.01
     assert cautious == pytest.approx(sigma, rel=0.01)
-    monkeypatch.setattr(noisy_gradients, "noisy_gradient_epsilon", lambda *_: 0.4)
-    promise = noisy_gradients.noisy_gradient_guarantee(sigma, 60, 60, 0.01)
-    assert promise.epsilon == pytest.approx(0.5, rel=0.03)
 
 
 def test_where_no_noise_is_needed_none_is_certified():
@@ -212,12 +200,8 @@ def test_too_many_records():
 
 @pytest.mark.parametrize("steps", [10**9, 10**12])
 def test_more_steps_than_the_grid_has_room_for(steps):
-    for refused in (
-        lambda: noisy_gradients.noisy_gradient_certified_sigma(1.0, 1e-5, steps, steps),
-        lambda: noisy_gradients.noisy_gradient_guarantee(2.0, steps, steps, 1e-5),
-    ):
-        with pytest.raises(ValueError, match="steps must be at most 1000000"):
-            refused()
+    with pytest.raises(ValueError, match="steps must be at most 1000000"):
+        noisy_gradients.noisy_gradient_certified_sigma(1.0, 1e-5, steps, steps)
 
 
 @pytest.mark.parametrize("size", [64, 1024])

@@ -128,18 +128,11 @@ def subsampled_gaussian_profile(epsilon: float, mu: float, fraction: float) -> f
 
     Examples
     --------
-    >>> from dprl.privacy import gaussian_delta
-    >>> whole, all_of_it = gaussian_delta(1.0, 1.0, 0.5), subsampled_gaussian_profile(0.5, 1.0, 1.0)
-    >>> abs(all_of_it / whole - 1) < 1e-12
-    True
     >>> round(subsampled_gaussian_profile(0.1, 1.0, 0.1), 6)
     0.018472
     """
-    eps, size, q = (
-        check.real("epsilon", epsilon),
-        check.positive("mu", mu),
-        check.fraction("fraction", fraction),
-    )
+    eps, size = check.real("epsilon", epsilon), check.positive("mu", mu)
+    q = check.fraction("fraction", fraction)
     if eps < 0:
         return float(-math.expm1(eps) + math.exp(eps) * _one_release(-eps, size, q))
     return _one_release(eps, size, q)
@@ -178,11 +171,7 @@ def subsampled_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float
 
     Examples
     --------
-    >>> from dprl.privacy import averaged_gaussian_delta
-    >>> d = subsampled_gaussian_delta(0.5, 0.1, 100, epsilon=1.0)
-    >>> d >= averaged_gaussian_delta(0.5, 0.1, 100, epsilon=1.0)
-    True
-    >>> round(d, 5)
+    >>> round(subsampled_gaussian_delta(0.5, 0.1, 100, epsilon=1.0), 5)
     0.02012
     """
     size, q, number = checked_setting(mu, fraction, m)
@@ -235,15 +224,16 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     epsilon : float
         > 0.
     delta : float
-        In [1e-12, 1).
+        In [1e-12, 1). Choose it well below 1/n: a delta of the order of m k/n is no protection,
+        it allows to publish so many records outright.
 
     Returns
     -------
     float
         mu; the base noise is sigma = sensitivity/mu. Infinite, that is no noise at all, if
-        delta >= 1 - (1-q)^m: then the replaced record is drawn so seldom that even the bare
-        sub-samples are (0, delta)-private, see the notes. Within about ``TOLERANCE`` of the
-        largest; ``subsampled_gaussian_delta(mu, ...)`` does not exceed delta.
+        delta >= 1 - (1-q)^m: then even the bare sub-samples are (0, delta)-private, because the
+        replaced record is drawn so seldom. Within about ``TOLERANCE`` of the largest;
+        ``subsampled_gaussian_delta(mu, ...)`` does not exceed delta.
 
     Raises
     ------
@@ -256,12 +246,8 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     :func:`~dprl.privacy.averages.averaged_gaussian_mu`: about six evaluations of
     :func:`subsampled_gaussian_delta`.
 
-    A delta of the order of m k/n is no protection: it allows to publish so many records
-    outright. Choose delta well below 1/n.
-
     Examples
     --------
-    >>> from dprl.privacy import analytic_gaussian_sigma
     >>> mu = subsampled_gaussian_mu(0.1, 100, epsilon=1.0, delta=1e-5)
     >>> round(mu, 3)
     0.243
@@ -271,9 +257,6 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     q, number = check.fraction("fraction", fraction), check.whole("m", m)
     eps, target = check.positive("epsilon", epsilon), _target("delta", delta)
     return _largest_mu(q, number, eps, target)
-
-
-# -- the average ------------------------------------------------------------------------------
 
 
 # -- the loss on a grid -----------------------------------------------------------------------
@@ -426,21 +409,10 @@ def _ever_finer(mu: float, q: float, m: int, tail: float, points: int) -> Iterat
 def quick_deltas(mu: float, fraction: float, m: int, epsilon: float) -> Iterator[float]:
     """Upper bounds on (5) from ever finer grids of at most ``QUICK_POINTS`` points.
 
-    All of them hold, whether or not the finest is fine enough: what a bound from elsewhere is
-    confirmed with. Not even one where a single grid has more points; for m = 1 the exact value.
+    Parameters as in :func:`subsampled_gaussian_delta`. All bounds hold, whether or not the finest
+    grid is fine enough: what a bound from elsewhere is confirmed with. Not even one where a single
+    grid has more points; for m = 1 the exact value.
 
-    Parameters
-    ----------
-    mu, fraction, m, epsilon
-        As in :func:`subsampled_gaussian_delta`.
-
-    Yields
-    ------
-    float
-        In [0, 1].
-
-    Examples
-    --------
     >>> values = list(quick_deltas(0.5, 0.1, 100, epsilon=1.0))
     >>> [round(v, 3) for v in values[:3]], round(values[-1], 5)
     ([0.023, 0.021, 0.02], 0.02012)
@@ -550,9 +522,6 @@ def _rounding(m: int) -> float:
     the unit roundoff.
     """
     return 16 * m * _UNIT
-
-
-# -- the pair of averages ---------------------------------------------------------------------
 
 
 # -- checks -----------------------------------------------------------------------------------

@@ -105,8 +105,6 @@ def largest_certifiable_epsilon(
 
     Parameters as :func:`epsilon_lower_bound`.
 
-    Examples
-    --------
     >>> float(largest_certifiable_epsilon(10_000, 10_000, delta=0.0).round(2))
     7.9
     """

@@ -22,11 +22,9 @@ from dprl.privacy.gaussian import analytic_gaussian_sigma
 
 
 def averaged_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float) -> float:
-    """delta(epsilon) of the explicit pair of averages: no accountant may report less.
+    """delta(epsilon) of the explicit pair of averages, the larger of both orders.
 
-    N(B mu/sqrt(m), 1), B binomial(m, q), against N(0, 1), and the other order; the larger of
-    the two. The pair is that of a mean of numbers in which all records agree but one, so the
-    value is a lower bound on delta(epsilon) of the average of m releases, and of all m.
+    A lower bound on delta(epsilon) of the average of m releases, and of all m.
 
     Parameters
     ----------

@@ -125,8 +125,6 @@ def analytic_gaussian_sigma(sensitivity: float, epsilon: float, delta: float) ->
 
     The inverse of (1), by the accounting library's search.
 
-    Examples
-    --------
     >>> round(analytic_gaussian_sigma(1.0, 0.1, 0.1), 4)
     2.8469
     """

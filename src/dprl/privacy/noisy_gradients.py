@@ -44,7 +44,7 @@ proved, agrees; the tests compare them.
 
 **Rényi divergence.** :func:`~dprl.privacy.noisy_gradients.noisy_gradient_renyi_epsilon` is the
 accounting library's, with *replace one*, sampling without replacement, and the noise multiplier
-sigma/2 which (1) asks for. It is a third bound from above, much looser.
+sigma/2 which (1) asks for: a third bound from above, much looser.
 
 Sources: Xie, Thomas and Miklau 2019, section 5; Zhu, Dong and Wang 2022 and Wang, Balle and
 Kasiviswanathan 2019 for the tools. (4) is Fourier inversion as in Koskela, Jälkö and Honkela
@@ -66,12 +66,8 @@ from scipy import optimize, special
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.privacy.accounting import (
-    quick_deltas,
-    subsampled_gaussian_profile,
-)
+from dprl.privacy.accounting import quick_deltas, subsampled_gaussian_profile
 from dprl.privacy.averages import ever_drawn
-from dprl.privacy.guarantee import REPLACE_ONE_TRAJECTORY, Guarantee
 
 ComplexArray = NDArray[np.complex128]
 
@@ -121,30 +117,27 @@ def noisy_gradient_delta(sigma: float, records: int, steps: int, epsilon: float)
     sigma : float
         Noise multiplier, >= ``SMALLEST_SIGMA``: the noise has standard deviation h sigma in
         every coordinate.
-    records : int
-        m >= 1.
-    steps : int
-        N >= 1.
+    records, steps : int
+        m, N >= 1.
     epsilon : float
         > 0.
 
     Returns
     -------
     float
-        In [0, 1]; above (2) by ``MARGIN``, relatively, and an allowance for rounding.
-
-    Notes
-    -----
-    A few hundred to some ten thousand evaluations of M, each a sum over some thousand nodes:
-    milliseconds to some tenths of a second, whatever the number of steps. Where (4) does not
-    settle (hardly any noise) it is the least of
-    ``accounting.quick_deltas``, or 1.
+        In [0, 1]; above (2) by ``MARGIN``, relatively, and an allowance for rounding. Where (4)
+        does not settle (hardly any noise) it is the least of ``accounting.quick_deltas``, or 1.
 
     Raises
     ------
     ValueError
         If an argument is out of range, or (4) does not settle and there are more than
         ``MOST_GRID_STEPS`` steps.
+
+    Notes
+    -----
+    A few hundred to some ten thousand evaluations of M, each a sum over some thousand nodes:
+    milliseconds to some tenths of a second, whatever the number of steps.
 
     Examples
     --------
@@ -171,7 +164,7 @@ def noisy_gradient_epsilon(sigma: float, records: int, steps: int, delta: float)
     -------
     float
         At least 1e-9. The steps, and whatever is computed from them, such as the last iterate, are
-        (this, delta)-differentially private; neighbours replace one record.
+        (this, delta)-differentially private.
 
     Examples
     --------
@@ -219,54 +212,12 @@ def noisy_gradient_sigma(epsilon: float, delta: float, records: int, steps: int)
     return _sigma(_dominating, q, number, wanted, target, 1) * (1 + 1e-5)
 
 
-def noisy_gradient_guarantee(sigma: float, records: int, steps: int, delta: float) -> Guarantee:
-    """What the steps, and whatever is computed from them, promise at a given delta.
-
-    The grid method, whose direction is proved, has the last word: the epsilon of
-    :func:`noisy_gradient_epsilon` is raised, if need be, until a grid confirms it.
-
-    Parameters
-    ----------
-    sigma, records, steps, delta
-        As in :func:`noisy_gradient_epsilon`.
-
-    Returns
-    -------
-    Guarantee
-        Neighbours replace one trajectory.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, there are more than ``MOST_GRID_STEPS`` steps, or no
-        grid confirms a promise nearby.
-
-    Examples
-    --------
-    >>> print(noisy_gradient_guarantee(2.0, 1000, 1000, delta=1e-5))
-    (0.17969, 1e-05)-differentially private; neighbours: replace one trajectory
-    """
-    _grid_steps(steps)
-    epsilon = noisy_gradient_epsilon(sigma, records, steps, delta)
-    mu, q, number = _setting(sigma, records, steps)
-    epsilon *= _confirmed(lambda factor: quick_deltas(mu, q, number, epsilon * factor), delta)
-    return Guarantee(epsilon, delta, REPLACE_ONE_TRAJECTORY)
-
-
 def noisy_gradient_certified_sigma(epsilon: float, delta: float, records: int, steps: int) -> float:
     """:func:`noisy_gradient_sigma`, confirmed by the grid method: for a promise that is made.
 
-    Parameters
-    ----------
-    epsilon, delta, records, steps
-        As in :func:`noisy_gradient_sigma`.
-
-    Returns
-    -------
-    float
-        sigma for which the grid method, whose direction is proved, gives at most delta: what
-        :func:`noisy_gradient_sigma` gives, raised, if need be, until a grid confirms it. That
-        is by less than a hundredth where m and N are 10^6.
+    Parameters as there. The grid method, whose direction is proved, has the last word: the sigma
+    is raised, if need be, until a grid gives at most delta. That is by less than a hundredth
+    where m and N are 10^6.
 
     Raises
     ------
@@ -291,18 +242,8 @@ def noisy_gradient_certified_sigma(epsilon: float, delta: float, records: int, s
 def noisy_gradient_renyi_epsilon(sigma: float, records: int, steps: int, delta: float) -> float:
     """Epsilon by Rényi divergences, sampling without replacement: valid, and much larger.
 
-    Parameters
-    ----------
-    sigma, records, steps, delta
-        As in :func:`noisy_gradient_epsilon`.
+    Parameters as in :func:`noisy_gradient_epsilon`; the accounting library's bound.
 
-    Returns
-    -------
-    float
-        The accounting library's bound, with the noise multiplier sigma/2.
-
-    Examples
-    --------
     >>> round(noisy_gradient_renyi_epsilon(2.0, 1000, 1000, delta=1e-5), 2)
     0.7
     """
@@ -324,19 +265,14 @@ def noisy_gradient_renyi_epsilon(sigma: float, records: int, steps: int, delta: 
 def noisy_gradient_delta_lower(sigma: float, records: int, steps: int, epsilon: float) -> float:
     """delta(epsilon) of the explicit pair: no accountant may report less.
 
-    The pair of the module's description, observed where the one record is present.
-
-    Parameters
-    ----------
-    sigma, records, steps, epsilon
-        As in :func:`noisy_gradient_delta`; any sigma > 0.
+    Parameters as in :func:`noisy_gradient_delta`; any sigma > 0, but below ``SMALLEST_SIGMA`` the
+    value there is given: less noise does not hide more.
 
     Returns
     -------
     float
         In [0, 1]; below the exact value of the pair by ``MARGIN``, relatively, and an
-        allowance for rounding. Where (4) does not settle, the bound (3). Below
-        ``SMALLEST_SIGMA``, the value there: less noise does not hide more.
+        allowance for rounding. Where (4) does not settle, the bound (3).
     """
     mu, q, number = _setting(_at_least(sigma), records, steps)
     eps = check.positive("epsilon", epsilon)
@@ -347,11 +283,7 @@ def noisy_gradient_delta_lower(sigma: float, records: int, steps: int, epsilon: 
 def noisy_gradient_epsilon_lower(sigma: float, records: int, steps: int, delta: float) -> float:
     """Least epsilon of the explicit pair at a given delta.
 
-    Parameters
-    ----------
-    sigma, records, steps, delta
-        As in :func:`noisy_gradient_epsilon`; any sigma > 0. Below ``SMALLEST_SIGMA``, the
-        value there: less noise does not hide more.
+    Parameters as in :func:`noisy_gradient_epsilon`, sigma as in :func:`noisy_gradient_delta_lower`.
 
     Returns
     -------
@@ -371,10 +303,7 @@ def noisy_gradient_epsilon_lower(sigma: float, records: int, steps: int, delta: 
 def noisy_gradient_sigma_lower(epsilon: float, delta: float, records: int, steps: int) -> float:
     """The noise multiplier below which the explicit pair violates (epsilon, delta).
 
-    Parameters
-    ----------
-    epsilon, delta, records, steps
-        As in :func:`noisy_gradient_sigma`.
+    Parameters as in :func:`noisy_gradient_sigma`.
 
     Returns
     -------
@@ -395,22 +324,10 @@ def noisy_gradient_sigma_lower(epsilon: float, delta: float, records: int, steps
 
 
 def threshold_test_delta(sigma: float, records: int, steps: int, epsilon: float) -> float:
-    """The lower bound (3) on delta(epsilon): does any step exceed the best threshold?
+    """The lower bound (3) on delta(epsilon), in [0, 1]: does any step exceed the best threshold?
 
-    Parameters
-    ----------
-    sigma, records, steps
-        As in :func:`noisy_gradient_delta`.
-    epsilon : float
-        >= 0.
+    Parameters as in :func:`noisy_gradient_delta`; any sigma > 0, epsilon >= 0.
 
-    Returns
-    -------
-    float
-        In [0, 1].
-
-    Examples
-    --------
     >>> round(threshold_test_delta(0.2146, 100_000, 100_000, epsilon=0.1), 3)
     0.632
     """

@@ -231,8 +231,6 @@ def average_subsampling_sensitivity(
     :func:`global_subsampling_sensitivity`. For the averaging family and p = 2 it is the root
     of (1/k - 1/n) (E ||a||^2 - ||E a||^2).
 
-    Examples
-    --------
     >>> from dprl.privacy import averaging_query
     >>> coin = Population([0, 1], [0.5, 0.5])
     >>> round(average_subsampling_sensitivity(averaging_query(), coin, n=20, k=5) ** 2, 12)
@@ -251,8 +249,6 @@ def average_subsampling_bias(
     The p-th root of E ||A(x) - E[A(x~) | x]||_p^p with x drawn from D^n. Parameters and errors
     as in :func:`global_subsampling_sensitivity`.
 
-    Examples
-    --------
     The maximum of a sub-sample misses that of the data set if the only 1 is not in it.
 
     >>> from dprl.privacy import averaging_query

@@ -203,8 +203,6 @@ def composed(
 
     Parameters and return value as in :func:`composed_printed`.
 
-    Examples
-    --------
     >>> epsilon, delta = composed(0.1, 1e-7, n=10_000, m=100, k=500, slack=1e-5)
     >>> round(epsilon, 6), round(delta, 9)
     (0.25443, 1.05e-05)

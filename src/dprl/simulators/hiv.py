@@ -53,8 +53,6 @@ HIGH = check.frozen(np.array([6.0, 3.6, 5.5, 3.5, 7.0, 6.0]))
 def derivative(states: ArrayLike, rti: ArrayLike, pi: ArrayLike) -> FloatArray:
     """Rate of change per day, shape (m, 6), at states (m, 6) under effects of shape (m,) or ().
 
-    Examples
-    --------
     >>> rate = derivative([fixed_point(UNTREATED)], 0.0, 0.0)
     >>> bool(abs(rate).max() < 1e-6)
     True

@@ -215,8 +215,6 @@ def efficiency_factor_printed(alpha: float, beta: float, epsilon: ArrayLike) -> 
 
     Parameters as :func:`usefulness_factor_printed`.
 
-    Examples
-    --------
     >>> efficiency_factor_printed(0.1, 0.05, 1.0).round(4).tolist()
     6.0167
     """
