@@ -36,20 +36,12 @@ KEYS = ["algorithm", "features", "start", "f_max", "batch_size", "ridge", "metri
 
 
 def chain_features(name: str, n_states: int) -> FloatArray:
-    """The feature matrix of a name in :data:`FEATURES`.
-
-    Examples
-    --------
-    >>> chain_features("aggregated-orthonormal", 4).shape
-    (4, 2)
-    """
+    """The feature matrix of a name in :data:`FEATURES`."""
+    if name not in FEATURES:
+        raise ValueError(f"features must be one of {FEATURES}, got {name!r}")
     if name == "tabular":
         return feature_maps.tabular(n_states)
-    if name == "aggregated":
-        return feature_maps.aggregation(n_states)
-    if name == "aggregated-orthonormal":
-        return feature_maps.aggregation(n_states, orthonormal=True)
-    raise ValueError(f"features must be one of {FEATURES}, got {name!r}")
+    return feature_maps.aggregation(n_states, orthonormal=name == "aggregated-orthonormal")
 
 
 def chain_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> pd.DataFrame:
@@ -72,8 +64,7 @@ def chain_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> pd.Dat
 
     Notes
     -----
-    O(runs) batches of any size, then one least-squares solve per batch size,
-    features and ridge, all runs at once.
+    One least-squares solve per batch size, features and ridge, all runs at once.
     """
     chain = Chain(start=task["start"], **task.get("chain", {}))
     data_rng, noise_rng = (np.random.default_rng(s) for s in seed.spawn(2))
@@ -93,14 +84,7 @@ def chain_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> pd.Dat
 
 
 def summarise(trials: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Mean and standard error over the runs of all trials.
-
-    Returns
-    -------
-    DataFrame
-        :data:`KEYS`, ``mean``, ``standard_error`` (of the mean), ``runs``;
-        sorted by the keys.
-    """
+    """:data:`KEYS`, ``mean`` over the runs of all trials, its ``standard_error``, ``runs``."""
     table = pd.concat(trials, ignore_index=True)
     grouped = table.groupby(KEYS, dropna=False, sort=True)["value"]
     return grouped.agg(mean="mean", standard_error="sem", runs="count").reset_index()

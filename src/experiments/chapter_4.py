@@ -166,19 +166,7 @@ class Setting:
 def noise_free_setting(features: str, batch_size: int, delta: float) -> Setting:
     """LSW on floor(delta n) random trajectories, published as it is: (0, delta)-private.
 
-    Parameters
-    ----------
-    features : str
-        Name of the features.
-    batch_size : int
-        n.
-    delta : float
-        In (0, 1), with delta n >= 1.
-
-    Raises
-    ------
-    ValueError
-        If delta n < 1: then no trajectory may be published.
+    delta lies in (0, 1), and delta n must be at least 1: else no trajectory may be published.
 
     Examples
     --------
@@ -197,18 +185,11 @@ def noise_free_setting(features: str, batch_size: int, delta: float) -> Setting:
 class Curve:
     """What the settings of a curve have in common, but for the algorithm.
 
+    Attributes as :class:`Setting`, where "tuned" is the lambda of least planned error, for each
+    algorithm and size on its own, and
+
     Attributes
     ----------
-    base : {"DP-LSW", "DP-LSL"}
-        The base mechanism.
-    features : str
-        A name of :data:`~experiments.chapter_3.FEATURES`.
-    epsilon, delta : float
-        The promise.
-    ridge_rule : str
-        "" for DP-LSW; for DP-LSL "schedule" (lambda = ``schedule`` sqrt(size) for a run on
-        ``size`` trajectories) or "tuned" (lambda of least planned error, for each algorithm
-        and size on its own).
     schedule : float
         c > 0 of the schedule; the least ridge that the printed DP-LSL admits is taken where
         c sqrt(size) is not above it.
@@ -259,7 +240,6 @@ def plan_settings(
     batch_size : int
         n.
     curve : Curve
-        Base mechanism, features, promise, ridge.
     budget : Budget
         Of the rule: largest m, but never more than 4n or 2^14, whichever is larger; largest mk,
         4n if that is more.
@@ -271,11 +251,6 @@ def plan_settings(
     list of Setting
         One for each algorithm. An algorithm without a valid choice (the accounting refuses) is
         left out, and so is ``algorithm-3-printed`` where mk exceeds 2^26.
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown or a parameter outside its range.
 
     Examples
     --------
@@ -292,17 +267,7 @@ def plan_settings(
 def scheduled_ridge(schedule: float, features: FloatArray) -> Callable[[int], float]:
     """lambda = c sqrt(size), but at least 1.01 ||Phi||^2: DP-LSL as printed needs more than that.
 
-    Parameters
-    ----------
-    schedule : float
-        c > 0.
-    features : ndarray, shape (N, d)
-        Phi.
-
-    Examples
-    --------
-    >>> ridge = scheduled_ridge(10.0, np.eye(40))
-    >>> ridge(100), scheduled_ridge(0.1, np.eye(40))(4)
+    >>> scheduled_ridge(10.0, np.eye(40))(100), scheduled_ridge(0.1, np.eye(40))(4)
     (100.0, 1.01)
     """
     c = check.positive("schedule", schedule)
@@ -320,18 +285,8 @@ class _Planner:
         estimator = curve.estimator(chain.n_states)
         self.problem = Problem(n, chain.visit_probabilities(), estimator)
         self.ridge = getattr(estimator, "ridge", None)  # None, a function of the size, or "tuned"
-        self.template = Setting(
-            curve.base,
-            curve.ridge_rule,
-            curve.features,
-            *self.promise,
-            "",
-            self.n,
-            1,
-            self.n,
-            *self.promise,
-            None,
-        )
+        what = (curve.base, curve.ridge_rule, curve.features, *self.promise)
+        self.template = Setting(*what, "", self.n, 1, self.n, *self.promise, None)
 
     def settings(self, budget: Budget, wanted: Sequence[str]) -> Iterator[Setting]:
         plain = self.plain()
@@ -482,18 +437,10 @@ def subsampling_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> 
 
 
 def summarise(trials: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Mean and standard error over all runs, and over the first five.
+    """Mean and standard error over all runs, numbered through, and over the first five.
 
-    Parameters
-    ----------
-    trials : sequence of DataFrame
-        From :func:`subsampling_trial`; runs are numbered through.
-
-    Returns
-    -------
-    DataFrame
-        :data:`KEYS`, :data:`PUBLIC`, ``mean``, ``standard_error`` (of the mean), ``runs``,
-        ``mean_of_5`` and ``standard_error_of_5`` (the number of runs in the thesis).
+    Columns :data:`KEYS`, :data:`PUBLIC`, ``mean``, ``standard_error`` (of the mean), ``runs``,
+    ``mean_of_5`` and ``standard_error_of_5`` (the number of runs in the thesis).
     """
     table = pd.concat(trials, ignore_index=True)
     by = [*KEYS, *PUBLIC]
@@ -521,10 +468,7 @@ def _one_batch(
 ) -> list[dict[str, Any]]:
     n, bounds = len(batch), (0.0, f_max)
     whole = batch.statistics(bounds)
-    values = chain.values()
-    weightings = {"uniform": np.ones(chain.n_states)}
-    if chain.start == "first":
-        weightings["start"] = chain.start_distribution
+    values, weightings = chain.values(), _weightings(chain)
     rows = []
     table: SubsampleTable | None = None
     for (_, design, m, k), part in groupby(settings, key=_group):
@@ -541,8 +485,7 @@ def _one_batch(
                 table = SubsampleTable(batch, *bounds, k)
             elif table.size != k:
                 table.resize(k)
-            statistics = table.statistics_of(indices)
-            counted = CountedSubsamples(statistics)
+            counted = CountedSubsamples(table.statistics_of(indices))
             del indices
         for s in group:
             estimator = _estimator(s.features, s.ridge, chain.n_states, f_max)
@@ -559,6 +502,12 @@ def _one_batch(
                     }
                 )
     return rows
+
+
+def _weightings(chain: Chain) -> dict[str, FloatArray]:
+    """How the errors of the states are weighted."""
+    uniform = {"uniform": np.ones(chain.n_states)}
+    return uniform | ({"start": chain.start_distribution} if chain.start == "first" else {})
 
 
 _NAMES = [x for x in (*KEYS, *PUBLIC) if x not in ("start", "weighting", "ridge")]
@@ -608,31 +557,17 @@ def _release(
 def constant_errors(chain: Chain, f_max: float = 1.0) -> dict[str, dict[str, float]]:
     """Root mean squared errors of answers that need no data, or no privacy.
 
-    Parameters
-    ----------
-    chain : Chain
-        Its exact values are used.
-    f_max : float
-        Returns are in [0, f_max].
-
-    Returns
-    -------
-    dict
-        For each weighting ("uniform"; for first-state starts also "start"): ``best`` (the best
-        constant: an oracle, it needs the exact values; 0 where only one state counts), ``middle``
-        (the constant f_max / 2, from the public range alone) and ``zero``.
+    For each weighting ("uniform"; for first-state starts also "start"): ``best`` (the best
+    constant: an oracle, it needs the exact values; 0 where only one state counts), ``middle``
+    (the constant f_max / 2, from the public range of returns alone) and ``zero``.
 
     Examples
     --------
     >>> {name: round(x, 3) for name, x in constant_errors(Chain())["uniform"].items()}
     {'best': 0.158, 'middle': 0.246, 'zero': 0.706}
     """
-    v = chain.values()
-    weightings = {"uniform": np.ones(v.size)}
-    if chain.start == "first":
-        weightings["start"] = chain.start_distribution
-    out = {}
-    for name, w in weightings.items():
+    v, out = chain.values(), {}
+    for name, w in _weightings(chain).items():
         constants = {
             "best": float(v @ w / w.sum()),
             "middle": check.positive("f_max", f_max) / 2,

@@ -52,11 +52,6 @@ def grid(noises: Mapping[str, float], reaches: Iterable[float]) -> list[GPOPESet
 def pieces(trials: int, **task: Any) -> list[dict[str, Any]]:
     """The task, once for each :data:`GROUP` trials; what a killed sweep loses is one of these.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If ``trials`` is not a whole number >= 1.
-
     Examples
     --------
     >>> pieces(10, m=100)
@@ -99,24 +94,9 @@ def errors(
         ``noise``, ``reach``, ``error`` of the last iterate, and ``clipped``, the share of
         gradients that were longer than h, which is itself not private.
 
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`dprl.private_evaluation.gpope.gpope_runs_not_private`, or if there is no setting.
-
     Notes
     -----
     Single precision: rounding is far below noise and sampling error.
-
-    Examples
-    --------
-    >>> one = Statistics([[[2.0]]], [[1.0]], [[[0.5]]])  # theta* = 1/2
-    >>> rows = errors(
-    ...     one, lambda theta: (theta[..., 0] - 0.5) ** 2, grid({"none": 0.0}, [0.5, 1.0]),
-    ...     clip=10.0, iterations=5000, trials=1, rng=np.random.default_rng(1),
-    ... )
-    >>> [(row["reach"], round(row["error"], 6)) for row in rows]
-    [(0.5, 0.0), (1.0, 0.0)]
     """
     seed = check.generator(rng).bit_generator.seed_seq.generate_state(1)[0]
     bound = check.positive("clip", clip)
@@ -157,11 +137,6 @@ def without_the_noise(iterates: Iterates, steps: Sequence[Step], iterations: int
     -------
     ndarray, shape (N, trials, 2n)
 
-    Raises
-    ------
-    ValueError, TypeError
-        If an iterate is missing or there are not two settings.
-
     Examples
     --------
     >>> one = Statistics([[[0.0]]], [[5.0]], [[[0.0]]])  # its gradient never changes
@@ -187,19 +162,9 @@ def without_the_noise(iterates: Iterates, steps: Sequence[Step], iterations: int
 
 
 def best_reaches(table: pd.DataFrame, keys: Sequence[str]) -> pd.Series[float]:
-    """The reach with the least mean error, for each value of the keys.
+    """The reach with the least mean error, for each value of the keys, such as ``m`` and ``noise``.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns ``reach``, ``error`` and the keys; one row for each setting and trial.
-    keys : sequence of str
-        Columns such as ``m`` and ``noise``.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing.
+    The table has columns ``reach``, ``error`` and the keys; one row for each setting and trial.
 
     Examples
     --------

@@ -100,12 +100,10 @@ def train(
 
     Parameters
     ----------
-    training : BCQTraining
-        From :func:`start`, or from this function; it is not changed.
+    training, settings
+        From :func:`start`, or from this function; it is not changed. Settings of :func:`start`.
     datasets : sequence of Transitions
         One per model; their sizes may differ. Actions in [-1, 1].
-    settings : BCQSettings
-        Those of :func:`start`.
     updates : int
         Updates per model, >= 1.
     chunk : int

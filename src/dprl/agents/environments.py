@@ -97,14 +97,12 @@ class Environment:
         Physics steps in one step of the environment.
     dt : float
         Seconds of one step of the environment.
-    control_cost : float
-        Weight of the squared norm of the action in the reward.
-    healthy_reward : float
-        Paid for each step after which the robot stands.
-    reset_noise : float
-        Scale of the noise around the initial posture.
-    normal_velocities : bool
-        Whether initial velocities are normal; uniform otherwise.
+    control_cost, healthy_reward : float
+        Weight of the squared norm of the action in the reward, and what is paid for each step
+        after which the robot stands.
+    reset_noise, normal_velocities : float, bool
+        Scale of the noise around the initial posture; whether that of velocities is normal, not
+        uniform.
     velocity_clip : float
         Velocities are clipped to [-clip, clip] in observations.
     can_fall : bool
@@ -254,10 +252,8 @@ class Step(NamedTuple):
         After the step. Of a finished episode: its last one.
     rewards : ndarray of float32, shape (count,)
         Zero where the episode had already finished.
-    terminated : ndarray of bool, shape (count,)
-        An absorbing state was reached.
-    truncated : ndarray of bool, shape (count,)
-        Time ran out in a state that is not absorbing.
+    terminated, truncated : ndarray of bool, shape (count,)
+        An absorbing state was reached; time ran out in a state that is not absorbing.
     terminals : ndarray of bool, shape (count,)
         What a learner is to store: ``terminated``, or that or ``truncated`` with
         ``timeout_is_terminal``.
@@ -280,14 +276,10 @@ class ParallelEnvironments:
 
     Parameters
     ----------
-    name : str
-        One of :data:`NAMES`.
+    name, t_max, timeout_is_terminal
+        As the fields of a :class:`Task`.
     count : int
         How many, >= 1.
-    t_max : int
-        Steps after which an episode is truncated, >= 1.
-    timeout_is_terminal : bool
-        Whether ``Step.terminals`` holds time-outs too.
     threads : int, optional
         Threads that step; by default as many as the process may use cores. Results do not
         depend on it.
@@ -474,17 +466,13 @@ def rollout(
 
     Parameters
     ----------
-    name : str
-        One of :data:`NAMES`.
+    name, t_max, threads
+        As in :class:`ParallelEnvironments`.
     policy : callable
         ``policy(observations, step) -> actions``: observations float32 of shape (n, d_s),
         step 0 ... t_max - 1, actions of shape (n, d_A) in [-1, 1]. It always sees all n
         episodes; what it answers for finished ones is ignored.
     initial_states : array_like, shape (n, k)
-    t_max : int
-        Largest number of steps, >= 1.
-    threads : int, optional
-        As in :class:`ParallelEnvironments`.
 
     Examples
     --------

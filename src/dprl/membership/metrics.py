@@ -53,11 +53,6 @@ class ConfusionCounts:
         True positives, true negatives, false positives, false negatives; >= 0.
         Fractions are allowed: expected counts, or shares of a population.
 
-    Raises
-    ------
-    ValueError
-        If a count is negative or not finite, or the shapes do not fit.
-
     Examples
     --------
     >>> table = ConfusionCounts(tp=8, tn=85, fp=5, fn=2)
@@ -91,16 +86,12 @@ class ConfusionCounts:
     def from_rates(cls, tpr: ArrayLike, fpr: ArrayLike, base_rate: ArrayLike) -> ConfusionCounts:
         """The table of a population, as shares that sum to one; ``base_rate`` of it are positives.
 
-        Examples
-        --------
         >>> at = ConfusionCounts.from_rates(tpr=0.8, fpr=0.1, base_rate=[0.5, 0.01])
         >>> at.precision.round(3).tolist()
         [0.889, 0.075]
         """
-        t, f, b = (
-            check.unit_array(name, value)
-            for name, value in (("tpr", tpr), ("fpr", fpr), ("base_rate", base_rate))
-        )
+        t, f = check.unit_array("tpr", tpr), check.unit_array("fpr", fpr)
+        b = check.unit_array("base_rate", base_rate)
         return cls(tp=b * t, tn=(1 - b) * (1 - f), fp=(1 - b) * f, fn=b * (1 - t))
 
     @property
@@ -327,7 +318,7 @@ def operating_point(
     Parameters
     ----------
     labels, scores : array_like, shape (n,)
-        As :func:`roc_curve`.
+        As in :func:`roc_curve`.
     threshold : float
         Any number, also infinite; from :func:`threshold_on` on shadow data, say.
     confidence : float
@@ -439,10 +430,6 @@ def threshold_on(
     --------
     >>> threshold_on([0, 0, 1, 1], [0.1, 0.2, 0.6, 0.9])
     0.4
-    >>> threshold_on([0, 0, 1, 1], [0.1, 0.2, 0.6, 0.9], candidates=[0.1, 0.5, 0.8])
-    0.5
-    >>> threshold_on([0, 0, 1, 1], [0.1, 0.7, 0.6, 0.9], fpr=0.01)
-    0.9
     """
     y, s = _both_kinds(labels, scores)
     if fpr is not None:

@@ -105,8 +105,6 @@ def pad_actions(actions: ArrayLike, lengths: ArrayLike, length: int) -> Actions:
 def padding_share(lengths: ArrayLike, length: int) -> FloatArray:
     """Share of each padded trajectory that repeats its last action, in [0, 1), shape (n,).
 
-    Takes the numbers of actions of n trajectories and the clipping length, all >= 1.
-
     >>> padding_share([10, 50, 200], 50).tolist()
     [0.8, 0.0, 0.0]
     """
@@ -455,12 +453,8 @@ def require_disjoint(*parts: LabelledPairs) -> None:
     """Refuse sets of pairs of which two share a trajectory.
 
     A trajectory counts as shared if it is an input or an output in both, or if its actions
-    were pooled for one and it occurs in the other. O(n log n).
-
-    Raises
-    ------
-    ValueError
-        With the first shared trajectory, and how many there are.
+    were pooled for one and it occurs in the other. O(n log n). The ValueError names the first
+    shared trajectory, and how many there are.
     """
     for part in parts:
         check.instance("parts", part, LabelledPairs)
@@ -539,13 +533,6 @@ def decorrelate(actions: ArrayLike, lengths: ArrayLike, rng: np.random.Generator
     actions, lengths : array_like, shapes (n, T, d_A) and (n,)
         As in :func:`pad_actions`; what stands beyond a trajectory's length is not pooled.
     rng : numpy.random.Generator
-
-    Examples
-    --------
-    >>> batch = np.array([[[1.0], [2.0], [0.0]], [[3.0], [0.0], [0.0]]])
-    >>> new = decorrelate(batch, [2, 1], np.random.default_rng(0))
-    >>> new.shape, sorted(set(new.ravel().tolist())) == [1.0, 2.0, 3.0]
-    ((2, 3, 1), True)
     """
     a = _actions("actions", actions)
     n, steps, _ = a.shape

@@ -42,13 +42,7 @@ from dprl.trajectories import FirstVisitReturns
 
 @dataclass(frozen=True)
 class Blocks:
-    """Disjoint blocks of a random permutation of the trajectories.
-
-    Attributes
-    ----------
-    subsamples, size : int
-        Number of blocks m and trajectories in each, k; m k <= n.
-    """
+    """m = ``subsamples`` disjoint blocks of k = ``size`` trajectories at random; m k <= n."""
 
     subsamples: int
     size: int

@@ -150,19 +150,12 @@ def released(
 
 
 def return_spread(f_min: float, f_max: float) -> tuple[float, float]:
-    """How far one trajectory can move an average, for returns in [f_min, f_max].
+    """D and F: the largest change of a return, and its largest size, for returns in [f_min, f_max].
 
-    A state that a trajectory does not visit contributes 0, so the range that
-    counts always includes 0.
-
-    Returns
-    -------
-    largest_step : float
-        D = max(f_max - f_min, |f_min|, |f_max|): largest change of a return when one trajectory is
-        replaced by another, visited or not. The thesis (Lemma 3.4) has f_min = 0, hence D = f_max;
-        for |r| <= R_max its constant must be doubled, D = 2 R_max / (1 - gamma).
-    largest_size : float
-        max(|f_min|, |f_max|).
+    D = max(f_max - f_min, |f_min|, |f_max|) when one trajectory is replaced by another, visited or
+    not: a state that a trajectory does not visit contributes 0, so the range that counts always
+    includes 0. F = max(|f_min|, |f_max|). The thesis (Lemma 3.4) has f_min = 0, hence D = f_max;
+    for |r| <= R_max its constant must be doubled, D = 2 R_max / (1 - gamma).
 
     Examples
     --------
@@ -194,13 +187,8 @@ def clipped_statistics(
 ) -> VisitStatistics:
     """Counts and averages of returns that are provably in [f_min, f_max].
 
-    Raises
-    ------
-    TypeError
-        If data is of another type.
-    ValueError
-        If data are averages whose single returns were not clipped to a range inside this one:
-        clipping an average afterwards does not bound what one trajectory can do.
+    Averages whose single returns were not clipped to a range inside this one are refused: clipping
+    an average afterwards does not bound what one trajectory can do.
     """
     if isinstance(data, FirstVisitReturns):
         return data.statistics((f_min, f_max))

@@ -300,9 +300,7 @@ def gpope_runs_not_private(
     trials: int = 1,
     workers: int = 1,
 ) -> Iterates:
-    """Algorithm 1 in many settings and trials, for experiments. *Not private*: see :func:`gpope`.
-
-    The settings of a trial share draws and noise, so that differences between them have none.
+    """Algorithm 1 in many settings and trials, for experiments. *Not private*: see the module.
 
     Parameters
     ----------

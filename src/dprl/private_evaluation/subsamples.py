@@ -252,13 +252,6 @@ def subsample_statistics(
     VisitStatistics
         Arrays of shape (m, N); k trajectories each.
 
-    Raises
-    ------
-    TypeError
-        If data are averages already, or the indices are not integers.
-    ValueError
-        If an index is outside the batch or twice in a row, or the range is not one.
-
     Notes
     -----
     O(mkN) time, O(mnN) by matrix products for k >= n/16; the result needs 16 mN bytes.

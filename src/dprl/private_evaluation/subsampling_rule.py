@@ -292,12 +292,8 @@ def choose_subsampling(
 
     Parameters
     ----------
-    problem : Problem
-        n, the estimator and what is known beforehand.
-    promise : Promise
-        What the whole mechanism must promise.
-    budget : Budget, optional
-        How much it may compute.
+    problem, promise, budget
+        What is known beforehand, must be promised, and may be computed.
     with_plain : bool
         False: the best setting with sub-samples, even if plain is better. For study.
 
@@ -308,8 +304,6 @@ def choose_subsampling(
 
     Raises
     ------
-    ValueError
-        If a parameter is outside its range, shapes do not fit or delta > 1/n.
     NoCandidateError
         A ``ValueError``, if no pair (m, k) is a candidate.
 

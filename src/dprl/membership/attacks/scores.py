@@ -69,8 +69,6 @@ def action_distance(
 
     Examples
     --------
-    >>> action_distance([[0.0, 1.0], [1.0, 1.0]], [[0.5, 0.5]]).tolist()
-    -0.5
     >>> action_distance([[[3.0], [9.0]]], [[[1.0], [1.0]]], lengths_in=[1]).tolist()
     [-2.0]
     """
@@ -178,12 +176,11 @@ def every_state_score(
 
     Parameters
     ----------
-    models : BCQPopulation
+    models, key
+        The population, and the key of its own randomness.
     episodes : Episodes, or a sequence of them
         The n accused trajectories: the same for all models, or one set per model (of equal
         n and T).
-    key : jax.Array
-        Of the models' own randomness.
 
     Returns
     -------

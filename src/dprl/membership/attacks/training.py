@@ -132,8 +132,7 @@ def train(pairs: ArrayLike, labels: ArrayLike, settings: Settings, seed: int) ->
     Raises
     ------
     ValueError
-        If pairs and labels do not fit, hold NaN, mix action dimensions, are of one label only,
-        or have too few pairs of a label for a bag.
+        Also if there are too few pairs of a label for a bag.
 
     Examples
     --------

@@ -39,12 +39,8 @@ def draw_bags(pairs: LabelledPairs, size: int, rng: np.random.Generator) -> IntA
     Returns
     -------
     ndarray of int, shape (k, size)
-        Indices of pairs; no index occurs twice.
-
-    Raises
-    ------
-    ValueError
-        If some origin has fewer pairs than a bag holds: its label would be left out.
+        Indices of pairs; no index occurs twice. An origin with fewer pairs than a bag holds is
+        refused: its label would be left out.
     """
     check.instance("pairs", pairs, LabelledPairs)
     m = check.whole("size", size)
