@@ -41,17 +41,8 @@ def lemma_3_14_printed(b: ArrayLike, a: ArrayLike) -> FloatArray:
 
     1/a^2 if b < 2/a, e^{1 - ab} if b > 2, (e^2/4) b^2 e^{-ab} otherwise
     (equation 3.48). Right only for a = 1 and b <= 2; elsewhere it is the minimum
-    (:func:`lemma_3_14_minimum`), and for b > 2 less than that.
+    (:func:`lemma_3_14_minimum`), and for b > 2 less than that. b > 0 and a >= 1 broadcast.
 
-    Parameters
-    ----------
-    b : array_like
-        > 0.
-    a : array_like
-        >= 1, broadcast against b.
-
-    Examples
-    --------
     >>> round(float(lemma_3_14_printed(0.1, 100.0)), 10)
     8.387e-07
     """
@@ -61,12 +52,10 @@ def lemma_3_14_printed(b: ArrayLike, a: ArrayLike) -> FloatArray:
 
 
 def lemma_3_14_minimum(b: ArrayLike, a: ArrayLike) -> FloatArray:
-    """The minimum of e^{-bx} / (a - x)^2 over 0 <= x <= a - 1.
+    """The minimum of e^{-bx} / (a - x)^2 over 0 <= x <= a - 1; b > 0, a >= 1.
 
     The function is log-convex with its stationary point at x = a - 2/b: the
     minimum is there if that lies in the interval, else at the nearer end point.
-
-    Parameters as :func:`lemma_3_14_printed`.
 
     >>> round(float(lemma_3_14_minimum(3.0, 3.0)), 7)
     0.0024788
@@ -77,12 +66,10 @@ def lemma_3_14_minimum(b: ArrayLike, a: ArrayLike) -> FloatArray:
 
 
 def lemma_3_14_corrected(b: ArrayLike, a: ArrayLike) -> FloatArray:
-    """Lemma 3.14 corrected: the maximum is max(a^{-2}, e^{-b (a - 1)}).
+    """Lemma 3.14 corrected: the maximum is max(a^{-2}, e^{-b (a - 1)}); b > 0, a >= 1.
 
     A log-convex function attains its maximum over an interval at an end point. If a is an integer,
     both end points are, so this is the maximum over the integers x too.
-
-    Parameters as :func:`lemma_3_14_printed`.
 
     >>> float(lemma_3_14_corrected(0.1, 100.0))
     0.0001
@@ -95,17 +82,8 @@ def equation_3_50_printed(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
     """Equation (3.50) as printed, for h(n) of equation (1) of this module.
 
     1 if n = 0, n^{-2} if 1 <= n < 2/beta, (e^2/4) beta^2 e^{-beta n} if n >= 2/beta:
-    the printed Lemma 3.14 with a = n and beta <= 2.
+    the printed Lemma 3.14 with a = n, whole numbers >= 0, and beta in (0, 2].
 
-    Parameters
-    ----------
-    visits : array_like
-        n, whole numbers >= 0.
-    beta : array_like
-        In (0, 2], broadcast against n.
-
-    Examples
-    --------
     >>> equation_3_50_printed([0, 2], 0.01).tolist()
     [1.0, 0.25]
     """
@@ -116,15 +94,8 @@ def equation_3_50_printed(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
 def equation_3_50_corrected(visits: ArrayLike, beta: ArrayLike) -> FloatArray:
     """Equation (3.50) corrected: h(0) = 1 and h(n) = max(n^{-2}, e^{-beta (n - 1)}).
 
-    Parameters
-    ----------
-    visits : array_like
-        n, whole numbers >= 0.
-    beta : array_like
-        > 0, broadcast against n.
+    For whole n >= 0 and beta > 0.
 
-    Examples
-    --------
     >>> equation_3_50_corrected([0, 2], 0.01).round(4).tolist()
     [1.0, 0.99]
     """
@@ -148,13 +119,8 @@ def quadratic_regime_onset(beta: ArrayLike, smallest_p: ArrayLike = 1.0) -> Floa
     beta : array_like
         > 0.
     smallest_p : array_like
-        In (0, 1], broadcast against beta: the smallest probability p_s of a visit
-        among the weighted states. n*/p_s trajectories visit s n* times on average.
-
-    Returns
-    -------
-    ndarray
-        n* / smallest_p; by default n*.
+        In (0, 1]: the smallest probability p_s of a visit among the weighted states; n*/p_s
+        trajectories visit s n* times on average.
 
     Examples
     --------
@@ -177,17 +143,8 @@ def quadratic_regime_onset(beta: ArrayLike, smallest_p: ArrayLike = 1.0) -> Floa
 def lemma_3_15_mean(m: ArrayLike, p: ArrayLike) -> FloatArray:
     """Lemma 3.15, first part: E[1 / (B + 1)] = (1 - (1 - p)^{m+1}) / (p (m + 1)).
 
-    B is Binomial(m, p). An identity.
+    An identity for B ~ Binomial(m, p), m a whole number >= 1 and p in (0, 1].
 
-    Parameters
-    ----------
-    m : array_like
-        Trials, whole numbers >= 1.
-    p : array_like
-        Success probability in (0, 1], broadcast against m.
-
-    Examples
-    --------
     >>> float(lemma_3_15_mean(1, 0.5))
     0.75
     """
@@ -256,7 +213,8 @@ def expected_smooth_term(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
     """E[h(B)] for B ~ Binomial(m, p): the left side of Lemma 3.16, by summation.
 
     h is that of :func:`equation_3_50_corrected`. Terms are left out only where
-    Bernstein's inequality puts less than 1e-16 of the two parts of the sum.
+    Bernstein's inequality puts less than 1e-16 of the two parts of the sum:
+    O(min(m, sqrt(m p (1 - p)) + 50)) are summed.
 
     Parameters
     ----------
@@ -265,11 +223,7 @@ def expected_smooth_term(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
     p : array_like
         Probability of a visit, in [0, 1].
     beta : array_like
-        > 0. All three broadcast.
-
-    Notes
-    -----
-    O(min(m, sqrt(m p (1 - p)) + 50)) terms per setting.
+        > 0.
 
     Examples
     --------
@@ -294,18 +248,8 @@ def lemma_3_16_printed(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatArra
 
     6/(p^2 (m+1)(m+2)) + (e^2 beta^2/4)(1 - (1 - e^{-beta}) p)^m for p > 0, and 1 for p = 0. It
     rests on the printed Lemma 3.14 and fails: e^beta is needed where e^2 beta^2/4 stands.
+    Parameters as :func:`expected_smooth_term`, with beta <= 2.
 
-    Parameters
-    ----------
-    m : array_like
-        Number of trajectories, whole numbers >= 1.
-    p : array_like
-        Probability of a visit, in [0, 1].
-    beta : array_like
-        In (0, 2]. All three broadcast.
-
-    Examples
-    --------
     >>> round(float(lemma_3_16_printed(1000, 1.0, 1e-3)), 8)
     6.66e-06
     >>> round(float(expected_smooth_term(1000, 1.0, 1e-3)), 5)
@@ -320,9 +264,8 @@ def lemma_3_16_corrected(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
 
     6/(p^2 (m+1)(m+2)) + e^beta (1 - (1 - e^{-beta}) p)^m for p > 0, and 1 for p = 0. It needs no
     beta <= 2. No factor below e^beta (1 - 6 e beta^2) can replace e^beta: for p = 1 the left side
-    is at least e^beta e^{-beta m}, and 6/((m+1)(m+2)) < 6 beta^2 at m = ceil(1/beta).
-
-    Parameters as :func:`lemma_3_16_printed`, with any beta > 0.
+    is at least e^beta e^{-beta m}, and 6/((m+1)(m+2)) < 6 beta^2 at m = ceil(1/beta). Parameters
+    as :func:`expected_smooth_term`.
 
     >>> round(float(lemma_3_16_corrected(1000, 1.0, 1e-3)), 5)
     0.36825

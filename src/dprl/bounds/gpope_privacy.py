@@ -33,6 +33,7 @@ for two of eps, N, sigma, m, and d delta/dy for delta itself.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -77,22 +78,10 @@ def lemma_1_printed(lam: ArrayLike, sigma: float, records: int) -> FloatArray:
 
 
 def lemma_1_corrected(lam: ArrayLike, sigma: float, records: int) -> FloatArray:
-    """Bound (3) with sensitivity 2 h and all its terms, for whole lambda.
+    """Bound (3) with sensitivity 2 h and all its terms, for whole lambda >= 1.
 
-    Parameters
-    ----------
-    lam : array_like
-        Whole lambda >= 1.
-    sigma, records
-        As in :func:`lemma_1_printed`.
+    At least the log moment of every pair of neighbours. Parameters as :func:`lemma_1_printed`.
 
-    Returns
-    -------
-    ndarray
-        >= the log moment of every pair of neighbours.
-
-    Examples
-    --------
     >>> bool(lemma_1_corrected(1, 2.0, 10) >= log_moment_pair(1, 2.0, 10))
     True
     """
@@ -102,13 +91,11 @@ def lemma_1_corrected(lam: ArrayLike, sigma: float, records: int) -> FloatArray:
 def log_moment_pair(
     lam: ArrayLike, sigma: float, records: int, *, sensitivity: float = 2.0
 ) -> FloatArray:
-    """Log moment (2) of the explicit pair, exactly, for whole lambda.
+    """Log moment (2) of the explicit pair, exactly, for whole lambda >= 1.
 
     Parameters
     ----------
-    lam : array_like
-        Whole lambda >= 1.
-    sigma, records
+    lam, sigma, records
         As in :func:`lemma_1_printed`.
     sensitivity : float
         s, distance of the two clipped vectors in units of h. 2 is attained; 1 is the pair of
@@ -120,35 +107,24 @@ def log_moment_pair(
     >>> bool(np.isclose(x, np.log1p(np.expm1(4 / 2.0**2) / 100)))
     True
     """
-    whole, noise = _whole(lam), check.positive("sigma", sigma)
-    m, s = check.whole("records", records), check.positive("sensitivity", sensitivity)
-    out = np.empty(whole.shape)
-    for at in np.ndindex(whole.shape):
-        k = int(whole[at]) + 1
-        j = np.arange(2.0, k + 1)
-        growth = j * (j - 1) * s**2 / (2 * noise**2)
+    log_m = math.log(check.whole("records", records))
+
+    def exact(k: int, j: FloatArray, growth: FloatArray) -> FloatArray:
         # the terms without the exponential sum to 1
-        log_terms = _log_binomial(k, j) - j * math.log(m) + special.xlog1py(k - j, -1 / m)
-        log_terms += growth + np.log(-np.expm1(-growth))
-        out[at] = np.logaddexp(0.0, special.logsumexp(log_terms))
-    return out
+        binomial = _log_binomial(k, j) - j * log_m + special.xlog1py(k - j, -1 / records)
+        return np.asarray(binomial + (growth + np.log(-np.expm1(-growth))))
+
+    return _log_sum(exact, lam, sigma, sensitivity)
 
 
 # -- (B.13) -----------------------------------------------------------------------------------
 
 
 def equation_b_13_printed(alpha: ArrayLike, sigma: float, records: int) -> FloatArray:
-    """(B.13): the Rényi divergence of order alpha, higher terms ignored, sensitivity h.
+    """(B.13): the Rényi divergence of order alpha > 1, higher terms ignored, sensitivity h.
 
-    Parameters
-    ----------
-    alpha : array_like
-        > 1.
-    sigma, records
-        As in :func:`lemma_1_printed`.
+    Other parameters as :func:`lemma_1_printed`.
 
-    Examples
-    --------
     >>> float(equation_b_13_printed(2, 2.0, 10).round(6))
     0.011297
     """
@@ -165,19 +141,8 @@ def equation_b_13_printed(alpha: ArrayLike, sigma: float, records: int) -> Float
 def equation_b_13_corrected(
     alpha: ArrayLike, sigma: float, records: int, *, sensitivity: float = 2.0
 ) -> FloatArray:
-    """(B.13) with all its terms, for whole alpha >= 2.
+    """(B.13) with all its terms, for whole alpha >= 2; ``sensitivity`` as :func:`log_moment_pair`.
 
-    Parameters
-    ----------
-    alpha : array_like
-        Whole, >= 2.
-    sigma, records
-        As in :func:`lemma_1_printed`.
-    sensitivity : float
-        In units of h: 2, or 1 for the paper's.
-
-    Examples
-    --------
     >>> same = equation_b_13_corrected(2, 2.0, 10, sensitivity=1.0)
     >>> bool(np.isclose(same, equation_b_13_printed(2, 2.0, 10)))
     True
@@ -192,19 +157,9 @@ def equation_b_13_corrected(
 def lemma_3(alpha: ArrayLike, distance: float, sigma: float) -> FloatArray:
     """Rényi divergence of N(x, sigma^2 I) and N(y, sigma^2 I), ||x - y|| = distance.
 
-    The paper writes the covariance as sigma I; the value is that of sigma^2 I.
+    The paper writes the covariance as sigma I; the value is that of sigma^2 I. The order alpha is
+    at least 1, the standard deviation sigma of each coordinate positive.
 
-    Parameters
-    ----------
-    alpha : array_like
-        >= 1.
-    distance : float
-        >= 0.
-    sigma : float
-        Standard deviation in each coordinate, > 0.
-
-    Examples
-    --------
     >>> float(lemma_3(2, distance=1.0, sigma=2.0))
     0.25
     """
@@ -216,7 +171,7 @@ def lemma_3(alpha: ArrayLike, distance: float, sigma: float) -> FloatArray:
 
 
 def theorem_4_delta(lam: ArrayLike, log_moments: ArrayLike, steps: int, epsilon: float) -> float:
-    """Theorem 4: composition and tail bound, min over lambda of e^{N alpha - lambda eps}.
+    """Theorem 4: composition and tail bound, min over lambda of e^{N alpha - lambda eps}, or 1.
 
     Parameters
     ----------
@@ -227,46 +182,28 @@ def theorem_4_delta(lam: ArrayLike, log_moments: ArrayLike, steps: int, epsilon:
     epsilon : float
         > 0.
 
-    Returns
-    -------
-    float
-        In (0, 1].
-
     Examples
     --------
     >>> lam = np.arange(1, 200)
     >>> theorem_4_delta(lam, lam * lemma_3(lam + 1, 0.01, 1.0), 100, 0.5) < 1e-5
     True
     """
-    x, alpha = check.positive_array("lam", lam), check.finite_array("log_moments", log_moments)
-    if x.shape != alpha.shape or x.ndim != 1:
-        raise ValueError(f"lam and log_moments must be alike, got {x.shape} and {alpha.shape}")
-    number, eps = check.whole("steps", steps), check.positive("epsilon", epsilon)
-    return float(np.exp(min((number * alpha - x * eps).min(), 0.0)))
+    x, total = _composed(lam, log_moments, steps)
+    return float(np.exp(min((total - x * check.positive("epsilon", epsilon)).min(), 0.0)))
 
 
 def theorem_4_epsilon(lam: ArrayLike, log_moments: ArrayLike, steps: int, delta: float) -> float:
     """Theorem 4 solved for epsilon: min over lambda of (N alpha + ln(1/delta)) / lambda.
 
-    Parameters
-    ----------
-    lam, log_moments, steps
-        As in :func:`theorem_4_delta`.
-    delta : float
-        In (0, 1).
+    Parameters as :func:`theorem_4_delta`, and delta in (0, 1).
 
-    Examples
-    --------
     >>> lam = np.arange(1, 200)
     >>> eps = theorem_4_epsilon(lam, lemma_3(lam + 1, 0.01, 1.0) * lam, 100, 1e-5)
     >>> round(theorem_4_delta(lam, lemma_3(lam + 1, 0.01, 1.0) * lam, 100, eps), 9)
     1e-05
     """
-    x, alpha = check.positive_array("lam", lam), check.finite_array("log_moments", log_moments)
-    if x.shape != alpha.shape or x.ndim != 1:
-        raise ValueError(f"lam and log_moments must be alike, got {x.shape} and {alpha.shape}")
-    number, target = check.whole("steps", steps), check.open_unit("delta", delta)
-    return float(((number * alpha + math.log(1 / target)) / x).min())
+    x, total = _composed(lam, log_moments, steps)
+    return float(((total + math.log(1 / check.open_unit("delta", delta))) / x).min())
 
 
 # -- Theorem 1 --------------------------------------------------------------------------------
@@ -283,10 +220,8 @@ def theorem_1_sigma(
 
     Parameters
     ----------
-    epsilon : float
-        > 0.
-    delta : float
-        In (0, 1).
+    epsilon, delta : float
+        > 0, in (0, 1).
     records, steps : int
         m and N, >= 1.
     constant : float
@@ -307,6 +242,8 @@ def equation_b_32_delta(
 ) -> float:
     """(B.32): min over lambda of exp(f N lambda^2/(m sigma)^2 - lambda eps).
 
+    It is exp(-(m sigma eps)^2/(4 f N)).
+
     Parameters
     ----------
     epsilon, sigma : float
@@ -315,11 +252,6 @@ def equation_b_32_delta(
         m and N.
     factor : float
         f > 0: 1 as printed in (B.32), 4 as in the line before it.
-
-    Returns
-    -------
-    float
-        exp(-(m sigma eps)^2/(4 f N)).
 
     Examples
     --------
@@ -351,15 +283,8 @@ def equation_b_32_minimiser(
 def equation_b_31_cap(sigma: float, records: int) -> float:
     """(B.31): the largest lambda for which the moment bound is used, sigma^2 ln(m/sigma).
 
-    Parameters
-    ----------
-    sigma : float
-        > 0.
-    records : int
-        m > sigma.
+    sigma is positive and below m.
 
-    Examples
-    --------
     >>> round(equation_b_31_cap(1.2011, 100_000), 1)
     16.3
     """
@@ -370,25 +295,13 @@ def equation_b_31_cap(sigma: float, records: int) -> float:
 
 
 def theorem_1_largest_epsilon(records: int, steps: int, *, factor: float = 4.0) -> float:
-    """The largest eps of which theorem 1 speaks, with (B.31) made explicit.
+    """The largest eps of which theorem 1 speaks, 2 f N ln(m sqrt(ln 2)) / m^2.
 
-    The minimiser m^2 sigma^2 eps/(2 f N) must not exceed sigma^2 ln(m/sigma). sigma drops out but
-    for the logarithm, which is largest at the smallest sigma allowed, sqrt(1/ln 2).
+    (B.31) made explicit: the minimiser m^2 sigma^2 eps/(2 f N) must not exceed
+    sigma^2 ln(m/sigma). sigma drops out but for the logarithm, which is largest at the smallest
+    sigma allowed, sqrt(1/ln 2). So c_1 is 2 f ln(m sqrt(ln 2)). Parameters as
+    :func:`equation_b_32_delta`.
 
-    Parameters
-    ----------
-    records, steps : int
-        m and N.
-    factor : float
-        As in :func:`equation_b_32_delta`.
-
-    Returns
-    -------
-    float
-        2 f N ln(m sqrt(ln 2)) / m^2; so c_1 is 2 f ln(m sqrt(ln 2)).
-
-    Examples
-    --------
     >>> round(theorem_1_largest_epsilon(100_000, 100_000), 5)
     0.00091
     """
@@ -403,10 +316,11 @@ def theorem_1_largest_epsilon(records: int, steps: int, *, factor: float = 4.0) 
 def table_1_signs(
     epsilon: float, sigma: float, records: int, steps: int, *, relative: float = 0.02
 ) -> IntArray:
-    """Table 1 of the appendix as signs, from an accountant that holds.
+    """Table 1 of the appendix as signs, from an accountant that holds; shape (5, 5).
 
     Entry (i, j) is the sign of the derivative of quantity i in quantity j, all others but these
-    two fixed; the order is :data:`QUANTITIES`. The relation is symmetric; the diagonal is 0.
+    two fixed; the order is :data:`QUANTITIES`. The relation is symmetric; the diagonal is 0. From
+    delta of :func:`dprl.privacy.noisy_gradient_delta` at two values of each of the four others.
 
     Parameters
     ----------
@@ -416,15 +330,6 @@ def table_1_signs(
         m and N, both at least 1/relative.
     relative : float
         Size of the differences, in (0, 0.5).
-
-    Returns
-    -------
-    ndarray of int, shape (5, 5)
-        -1, 0 or 1.
-
-    Notes
-    -----
-    delta of :func:`dprl.privacy.noisy_gradient_delta` at two values of each of the four others.
 
     Examples
     --------
@@ -462,6 +367,14 @@ def table_1_signs(
 # -- parts ------------------------------------------------------------------------------------
 
 
+def _composed(lam: ArrayLike, log_moments: ArrayLike, steps: int) -> tuple[FloatArray, FloatArray]:
+    """The orders, and the log moments of all steps together."""
+    x, alpha = check.positive_array("lam", lam), check.finite_array("log_moments", log_moments)
+    if x.shape != alpha.shape or x.ndim != 1:
+        raise ValueError(f"lam and log_moments must be alike, got {x.shape} and {alpha.shape}")
+    return x, check.whole("steps", steps) * alpha
+
+
 def _second_term(exponent: float) -> float:
     """min{4 (e^x - 1), 2 e^x}."""
     with np.errstate(over="ignore"):
@@ -471,27 +384,34 @@ def _second_term(exponent: float) -> float:
 
 def _all_terms(lam: ArrayLike, sigma: float, records: int, sensitivity: float) -> FloatArray:
     """ln of (3) at k = lambda + 1."""
-    whole, noise = _whole(lam), check.positive("sigma", sigma)
-    m, s = check.whole("records", records), check.positive("sensitivity", sensitivity)
+    log_m = math.log(check.whole("records", records))
+
+    def terms(k: int, j: FloatArray, growth: FloatArray) -> FloatArray:
+        logs = _log_binomial(k, j) - j * log_m + math.log(2) + growth
+        # 4 (e^x - 1) where it is smaller than 2 e^x, in logarithms
+        logs[0] += min(math.log(2) + math.log(-math.expm1(-growth[0])), 0.0)
+        return np.asarray(logs)
+
+    return _log_sum(terms, lam, sigma, sensitivity)
+
+
+def _log_sum(
+    log_terms: Callable[[int, FloatArray, FloatArray], FloatArray],
+    lam: ArrayLike,
+    sigma: float,
+    sensitivity: float,
+) -> FloatArray:
+    """ln(1 + sum_{j=2}^k of the terms) at k = lambda + 1, given j and (j - 1) eps_0(j)."""
+    noise, s = check.positive("sigma", sigma), check.positive("sensitivity", sensitivity)
+    whole = check.whole_array("the order lambda = alpha - 1", lam)
     out = np.empty(whole.shape)
     for at in np.ndindex(whole.shape):
         k = int(whole[at]) + 1
         j = np.arange(2.0, k + 1)
-        growth = (j - 1) * j * s**2 / (2 * noise**2)  # (j - 1) eps_0(j)
-        log_terms = _log_binomial(k, j) - j * math.log(m) + math.log(2) + growth
-        # 4 (e^x - 1) where it is smaller than 2 e^x, in logarithms
-        x = growth[0]
-        log_terms[0] += min(math.log(2) + math.log(-math.expm1(-x)), 0.0)
-        out[at] = np.logaddexp(0.0, special.logsumexp(log_terms))
+        growth = j * (j - 1) * s**2 / (2 * noise**2)
+        out[at] = np.logaddexp(0.0, special.logsumexp(log_terms(k, j, growth)))
     return out
 
 
 def _log_binomial(k: int, j: FloatArray) -> FloatArray:
     return special.gammaln(k + 1) - special.gammaln(j + 1) - special.gammaln(k - j + 1)
-
-
-def _whole(lam: ArrayLike) -> FloatArray:
-    x = check.finite_array("lam", lam)
-    if (x < 1).any() or (x != np.round(x)).any():
-        raise ValueError("the order must be whole: lam >= 1, alpha >= 2")
-    return x

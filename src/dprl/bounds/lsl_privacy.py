@@ -54,14 +54,9 @@ class Replacement:
     Parameters
     ----------
     returns, other_returns : array_like, shape (..., N)
-        F_x and F_x'; 0 where a state is not visited.
+        F_x and F_x', finite; 0 where a state is not visited.
     visited, other_visited : array_like of bool, shape (..., N)
         Whether x, x' visits the state.
-
-    Raises
-    ------
-    ValueError
-        If shapes differ, a return is not finite, or a state not visited has a return.
 
     Examples
     --------
@@ -114,17 +109,11 @@ def lemma_3_9_printed(
         The minimiser on X.
     change : Replacement
         x and x', arrays of shape (..., N).
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
+    features, weights : array_like, shape (N, d) and (N,)
+        Phi, and rho in [0, 1].
     ridge : float
-        lambda > ||Phi' Delta Gamma_rho Phi||.
-
-    Raises
-    ------
-    ValueError
-        If the ridge is too small for one of the replacements.
+        lambda > ||Phi' Delta Gamma_rho Phi||; a ValueError if it is too small for one of the
+        replacements.
 
     Examples
     --------
@@ -140,8 +129,7 @@ def lemma_3_9_printed(
             f"ridge must exceed ||Phi' Delta Gamma_rho Phi|| = {subtracted.max():g}, "
             f"got {ridge!r}: use lemma_3_9_corrected, which needs no such condition"
         )
-    out: FloatArray = 2 * step / (lam - subtracted)  # (3.38)
-    return out
+    return np.asarray(2 * step / (lam - subtracted))  # (3.38)
 
 
 def lemma_3_9_corrected(
@@ -179,8 +167,7 @@ def equation_3_40(
     size, phi, rho = _solution(theta, change, features, weights)
     norm = operator_norm(phi)
     difference = np.linalg.norm((change.returns - change.other_returns) * rho, axis=-1)
-    out: FloatArray = (np.linalg.norm(size, axis=-1) * norm * rho.max() + difference) * norm
-    return out
+    return np.asarray((np.linalg.norm(size, axis=-1) * norm * rho.max() + difference) * norm)
 
 
 def corollary_3_10_solution_norm(
@@ -189,29 +176,16 @@ def corollary_3_10_solution_norm(
     """Bound on ||theta_X|| in the proof of Corollary 3.10, after equation 3.41.
 
     F sqrt( sum_s rho_s |X_s| / (2 lambda) ), for returns of size at most F; it rests on
-    x / (x^2 + a) <= 1 / (2 sqrt(a)) for the singular values x and a = lambda / (2m).
+    x / (x^2 + a) <= 1 / (2 sqrt(a)) for the singular values x and a = lambda / (2m). Parameters
+    as in :func:`corollary_3_10_printed`; ``ridge`` > 0.
 
-    Parameters
-    ----------
-    counts : array_like, shape (..., N)
-        |X_s|.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
-    ridge : float
-        lambda > 0.
-    f_max : float
-        F > 0, largest size of a return.
-
-    Examples
-    --------
     >>> float(corollary_3_10_solution_norm([8, 0], [1.0, 1.0], ridge=4.0, f_max=3.0))
     3.0
     """
     v = check.count_array("counts", counts)
     rho = regression_weights(weights, v.shape[-1])
     lam, high = check.positive("ridge", ridge), check.positive("f_max", f_max)
-    out: FloatArray = high * np.sqrt((rho * v).sum(axis=-1) / (2 * lam))
-    return out
+    return np.asarray(high * np.sqrt((rho * v).sum(axis=-1) / (2 * lam)))
 
 
 def corollary_3_10_printed(
@@ -235,19 +209,12 @@ def corollary_3_10_printed(
         |X_s|, the signature of X.
     n_trajectories : int
         m.
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
+    features, weights : array_like, shape (N, d) and (N,)
+        Phi, and rho in [0, 1].
     ridge : float
-        lambda > ||Phi||^2 ||rho||_inf.
+        lambda > ||Phi||^2 ||rho||_inf; a ValueError otherwise.
     f_max : float
-        F > 0.
-
-    Raises
-    ------
-    ValueError
-        If the ridge is too small.
+        F > 0, largest size of a return.
 
     Examples
     --------
@@ -302,10 +269,8 @@ def lemma_3_11_printed(
 
     Parameters
     ----------
-    counts : array_like, shape (..., N)
-        v in [0, m].
-    weights : array_like, shape (N,)
-        rho in [0, 1].
+    counts, weights : array_like, shape (..., N) and (N,)
+        v in [0, m], and rho in [0, 1].
     n_trajectories : int
         m.
     coefficient : float
@@ -323,8 +288,7 @@ def lemma_3_11_printed(
     m, c = check.whole("n_trajectories", n_trajectories), check.positive("coefficient", coefficient)
     k = check.array_from("distance", distance)
     total = (rho * np.maximum(v + k[..., None], m)).sum(axis=-1)
-    out: FloatArray = (c * np.sqrt(total) + np.linalg.norm(rho)) ** 2
-    return out
+    return np.asarray((c * np.sqrt(total) + np.linalg.norm(rho)) ** 2)
 
 
 def lemma_3_11_corrected(
@@ -365,23 +329,22 @@ def lemma_3_11_constant(weights: ArrayLike, n_trajectories: int, coefficient: fl
 def lsl_global_sensitivity_bound(
     features: ArrayLike, weights: ArrayLike, ridge: float, *, f_max: float, f_min: float = 0.0
 ) -> float:
-    """Bound on the same from the improved Lemma 3.9: 2 D ||Phi|| ||rho||_2 / lambda.
+    """Bound on the largest step over all neighbours: 2 D ||Phi|| ||rho||_2 / lambda.
 
-    Proof. A state's value under theta is an average of returns, pulled towards 0. So each entry
-    of Delta Phi theta - F_x + F_x' is at most D in size, its product with Gamma_rho at most
-    D ||rho||_2, and with Phi at most ||Phi|| times that. Never below
-    :func:`~dprl.private_evaluation.lsl_global_sensitivity`, whose parameters and errors it
-    shares.
+    From the improved Lemma 3.9: a state's value under theta is an average of returns, pulled
+    towards 0. So each entry of Delta Phi theta - F_x + F_x' is at most D in size, its product with
+    Gamma_rho at most D ||rho||_2, and with Phi at most ||Phi|| times that. Never below
+    :func:`~dprl.private_evaluation.lsl_global_sensitivity`, whose parameters it shares.
 
     >>> from dprl.features import tabular
     >>> lsl_global_sensitivity_bound(tabular(4), [1.0] * 4, ridge=8.0, f_max=1.0)
     0.5
     """
-    low, high = public_range(f_max, f_min)
-    phi, rho, norm, lam = _problem(features, weights, ridge)
+    step, _ = return_spread(*public_range(f_max, f_min))
+    phi = feature_matrix(features)
     shared_values(phi)
-    step, _ = return_spread(low, high)
-    return float(2 * step * norm * np.linalg.norm(rho) / lam)
+    rho, lam = regression_weights(weights, phi.shape[0]), check.positive("ridge", ridge)
+    return float(2 * step * operator_norm(phi) * np.linalg.norm(rho) / lam)
 
 
 def tabular_local_sensitivity(
@@ -423,14 +386,6 @@ def tabular_local_sensitivity(
     ]
     largest = np.max([np.abs(new - now) for new in options], axis=0)
     return float(np.linalg.norm(largest, axis=1).max())
-
-
-def _problem(
-    features: ArrayLike, weights: ArrayLike, ridge: float
-) -> tuple[FloatArray, FloatArray, float, float]:
-    phi = feature_matrix(features)
-    rho = regression_weights(weights, phi.shape[0])
-    return phi, rho, operator_norm(phi), check.positive("ridge", ridge)
 
 
 def _solution(

@@ -36,17 +36,15 @@ from dprl.private_evaluation.common import integers_around
 
 
 def largest_discounted_count(counts: ArrayLike, rate: ArrayLike, n_trajectories: int) -> FloatArray:
-    r"""max over integers k >= 0 of e^{-rate k} min(n + k, m), exactly, elementwise.
+    """max over integers k >= 0 of e^{-rate k} min(n + k, m), exactly, elementwise.
 
     The left-hand side of (3.56), with rate 2 beta as printed and beta as it should be. Its
     logarithm is concave in k, so the maximum lies beside the real maximiser.
 
     Parameters
     ----------
-    counts : array_like, any shape
-        n in [0, m].
-    rate : array_like, broadcast against the counts
-        > 0.
+    counts, rate : array_like, broadcast against each other
+        n in [0, m], and > 0.
     n_trajectories : int
         m >= 1.
 
@@ -62,14 +60,13 @@ def largest_discounted_count(counts: ArrayLike, rate: ArrayLike, n_trajectories:
     best = np.clip(1 / r - n, 0, m - n)[..., None]
     k = integers_around(best, 0, m)
     terms = np.exp(-r[..., None] * k) * np.minimum(n[..., None] + k, m)
-    out: FloatArray = terms.max(axis=-1)
-    return out
+    return np.asarray(terms.max(axis=-1))
 
 
 def psi_bound_printed(
     counts: ArrayLike, weights: ArrayLike, n_trajectories: int, coefficient: float, beta: float
 ) -> FloatArray:
-    r"""The printed bound on psi, unnumbered display before Lemma 3.21. ::
+    """The printed bound on psi, unnumbered display before Lemma 3.21. ::
 
         2 ||rho||_2^2 + 2 c^2 sum_s rho_s max_k e^{-2 k beta} min(n_s + k, m).
 
@@ -78,16 +75,12 @@ def psi_bound_printed(
 
     Parameters
     ----------
-    counts : array_like, shape (..., N)
-        n in [0, m].
-    weights : array_like, shape (N,)
-        rho in [0, 1].
+    counts, weights : array_like, shape (..., N) and (N,)
+        n in [0, m], and rho in [0, 1].
     n_trajectories : int
         m >= 1.
-    coefficient : float
-        c = ||Phi|| ||rho||_inf / sqrt(2 lambda) > 0.
-    beta : float
-        > 0.
+    coefficient, beta : float
+        c = ||Phi|| ||rho||_inf / sqrt(2 lambda) > 0, and > 0.
 
     Examples
     --------
@@ -101,11 +94,11 @@ def psi_bound_printed(
 def psi_bound_corrected(
     counts: ArrayLike, weights: ArrayLike, n_trajectories: int, coefficient: float, beta: float
 ) -> FloatArray:
-    r"""The display before Lemma 3.21 with the exponent that psi has. ::
+    """The display before Lemma 3.21 with the exponent that psi has. ::
 
         psi <= 2 ||rho||_2^2 + 2 c^2 sum_s rho_s max_k e^{-k beta} min(n_s + k, m).
 
-    Parameters and return value as :func:`psi_bound_printed`.
+    Parameters as :func:`psi_bound_printed`.
 
     >>> float(psi_bound_corrected([20], [1.0], 10_000, 0.5, 5.8145e-4).round(1))
     322.0
@@ -115,26 +108,15 @@ def psi_bound_corrected(
 
 
 def lemma_3_21_printed(a: ArrayLike, b: ArrayLike, m: ArrayLike) -> FloatArray:
-    r"""Lemma 3.21 as printed: "max over 0 <= x <= m - a of e^{-2 b x} (a + x)". ::
+    """Lemma 3.21 as printed: "max over 0 <= x <= m - a of e^{-2 b x} (a + x)". ::
 
         a                      if b < a/2
         m e^{-2 b (m - a)}     if b > m/2
         e^{2 a b} / (2 e b)    otherwise
 
     False: the conditions should compare b with 1/(2 a) and 1/(2 m), the other way round.
+    0 <= a <= m, b > 0 and m > 0 broadcast; infinite where e^{2 a b} is beyond a double.
 
-    Parameters
-    ----------
-    a, b, m : array_like, broadcast against each other
-        0 <= a <= m, b > 0, m > 0.
-
-    Returns
-    -------
-    ndarray
-        inf where e^{2 a b} is beyond a double.
-
-    Examples
-    --------
     >>> float(lemma_3_21_printed(10, 0.01, 1000))
     10.0
     """
@@ -147,7 +129,7 @@ def lemma_3_21_printed(a: ArrayLike, b: ArrayLike, m: ArrayLike) -> FloatArray:
 
 
 def lemma_3_21_corrected(a: ArrayLike, rate: ArrayLike, m: ArrayLike) -> FloatArray:
-    r"""Lemma 3.21 corrected, for any rate: max over 0 <= x <= m - a of e^{-rate x} (a + x). ::
+    """Lemma 3.21 corrected, for any rate: max over 0 <= x <= m - a of e^{-rate x} (a + x). ::
 
         a                       if rate >= 1/a
         m e^{-rate (m - a)}     if rate <= 1/m
@@ -155,15 +137,8 @@ def lemma_3_21_corrected(a: ArrayLike, rate: ArrayLike, m: ArrayLike) -> FloatAr
 
     The derivative e^{-rate x} (1 - rate (a + x)) changes its sign once, so the maximiser is
     1/rate - a, clipped to [0, m - a]; that one formula is what is computed here. The printed
-    lemma has rate = 2 b.
+    lemma, whose parameters it shares, has rate = 2 b.
 
-    Parameters
-    ----------
-    a, rate, m : array_like, broadcast against each other
-        0 <= a <= m, rate > 0, m > 0.
-
-    Examples
-    --------
     >>> float(lemma_3_21_corrected(10, 2 * 0.01, 1000).round(2))
     22.47
     """
@@ -173,19 +148,12 @@ def lemma_3_21_corrected(a: ArrayLike, rate: ArrayLike, m: ArrayLike) -> FloatAr
 
 
 def equation_3_56_printed(counts: ArrayLike, beta: ArrayLike) -> FloatArray:
-    r"""(3.56) as printed: max_k e^{-2 k beta} min(n + k, m) <= n + 1{n = 0} / (2 e beta).
+    """(3.56) as printed: max_k e^{-2 k beta} min(n + k, m) <= n + 1{n = 0} / (2 e beta).
 
     For integer n and 2 beta < 1 this equals the expression that the thesis prints before
     it. False for every 1 <= n < min(m, 1/(e^{2 beta} - 1)): there already k = 1 gives more
-    than n. True for n = 0 and for the larger n.
+    than n. True for n = 0 and for the larger n. n >= 0 and 0 < beta < 1/2 broadcast.
 
-    Parameters
-    ----------
-    counts, beta : array_like, broadcast against each other
-        n >= 0; 0 < beta < 1/2.
-
-    Examples
-    --------
     >>> equation_3_56_printed([0, 20], 0.01).round(4).tolist()
     [18.394, 20.0]
     """
@@ -193,25 +161,18 @@ def equation_3_56_printed(counts: ArrayLike, beta: ArrayLike) -> FloatArray:
     b = check.positive_array("beta", beta)
     if (b >= 0.5).any():
         raise ValueError(f"(3.56) assumes beta < 1/2, got {b.max()}")
-    out: FloatArray = n + (n == 0) / (2 * math.e * b)
-    return out
+    return np.asarray(n + (n == 0) / (2 * math.e * b))
 
 
 def equation_3_56_corrected(
     counts: ArrayLike, rate: ArrayLike, n_trajectories: ArrayLike
 ) -> FloatArray:
-    r"""(3.56) corrected: n + kappa e^{-tau n}, equations (1) and (2) of this module.
+    """(3.56) corrected: n + kappa e^{-tau n}, equations (1) and (2) of this module.
 
-    An upper bound of max_k e^{-rate k} min(n + k, m) for every 0 <= n <= m and rate > 0.
-    DP-LSL smooths sigma^2, so rate = beta; it would be 2 beta if sigma were smoothed.
+    An upper bound of max_k e^{-rate k} min(n + k, m) for every 0 <= n <= m, rate > 0 and m >= 1;
+    they broadcast. DP-LSL smooths sigma^2, so rate = beta; it would be 2 beta if sigma were
+    smoothed.
 
-    Parameters
-    ----------
-    counts, rate, n_trajectories : array_like, broadcast against each other
-        0 <= n <= m, rate > 0, m >= 1.
-
-    Examples
-    --------
     >>> equation_3_56_corrected([0, 20], 0.02, 1000).round(4).tolist()
     [18.394, 32.3298]
     """
@@ -222,22 +183,11 @@ def equation_3_56_corrected(
 
 
 def smoothing_excess(rate: ArrayLike, n_trajectories: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    r"""tau = max(rate, 1/m) and kappa = e^{-rate/tau}/tau, equation (1) of this module.
+    """tau = max(rate, 1/m) and kappa = e^{-rate/tau}/tau, equation (1) of this module.
 
     kappa is what smoothing adds to a state that nobody visited, tau how fast this fades
-    with the number of visits.
+    with the number of visits. rate > 0 and m >= 1 broadcast.
 
-    Parameters
-    ----------
-    rate, n_trajectories : array_like, broadcast against each other
-        rate > 0, m >= 1.
-
-    Returns
-    -------
-    tau, kappa : ndarray
-
-    Examples
-    --------
     >>> tau, kappa = smoothing_excess(0.001, [100, 5000])
     >>> tau.tolist(), kappa.round(2).tolist()
     ([0.01, 0.001], [90.48, 367.88])
@@ -250,52 +200,37 @@ def smoothing_excess(rate: ArrayLike, n_trajectories: ArrayLike) -> tuple[FloatA
 
 
 class VisitMoments(NamedTuple):
-    """The five expectations of Lemma 3.22, in its order.
+    """The five expectations of Lemma 3.22, in its order."""
 
-    Attributes
-    ----------
-    mean, unvisited, square : ndarray, shape (..., N)
-        E[n_s], E[1{n_s = 0}] and E[n_s^2].
-    product, count_where_unvisited : ndarray, shape (..., N, N)
-        E[n_s n_s'] and E[n_s 1{n_s' = 0}]; s is the last axis but one.
-    """
-
+    #: E[n_s], shape (..., N) like the next two.
     mean: FloatArray
+    #: E[1{n_s = 0}].
     unvisited: FloatArray
+    #: E[n_s^2].
     square: FloatArray
+    #: E[n_s n_s'], shape (..., N, N) like the next; s is the last axis but one.
     product: FloatArray
+    #: E[n_s 1{n_s' = 0}].
     count_where_unvisited: FloatArray
 
 
 def nested_visits(visit_probabilities: ArrayLike) -> FloatArray:
-    r"""P[s in x and s' in x] where the visit events are nested: min(p_s, p_s').
+    """P[s in x and s' in x] where the visit events are nested: min(p_s, p_s'), shape (..., N, N).
 
-    So it is on the chain: a trajectory visits s exactly if it started at or before s.
+    So it is on the chain: a trajectory visits s exactly if it started at or before s. p_s in [0, 1]
+    has the shape (..., N).
 
-    Parameters
-    ----------
-    visit_probabilities : array_like, shape (..., N)
-        p_s in [0, 1].
-
-    Returns
-    -------
-    ndarray, shape (..., N, N)
-
-    Examples
-    --------
     >>> nested_visits([0.25, 1.0]).tolist()
     [[0.25, 0.25], [0.25, 1.0]]
     """
-    p = check.finite_array("visit_probabilities", visit_probabilities)
+    p = check.unit_array("visit_probabilities", visit_probabilities)
     if p.ndim == 0 or p.shape[-1] == 0:
         raise ValueError(f"visit_probabilities must have one entry per state, got shape {p.shape}")
-    if (p < 0).any() or (p > 1).any():
-        raise ValueError("visit_probabilities must lie in [0, 1]")
     return np.minimum(p[..., :, None], p[..., None, :])
 
 
 def lemma_3_22(joint: ArrayLike, n_trajectories: ArrayLike) -> VisitMoments:
-    r"""Moments of the visit counts of m independent trajectories: thesis, Lemma 3.22.
+    """Moments of the visit counts of m independent trajectories: thesis, Lemma 3.22.
 
     With p_s = P[s in x], p_{s,s'} = P[s in x and s' in x] and pbar_{s,s'} = p_s - p_{s,s'}:
 
@@ -310,15 +245,10 @@ def lemma_3_22(joint: ArrayLike, n_trajectories: ArrayLike) -> VisitMoments:
     Parameters
     ----------
     joint : array_like, shape (..., N, N)
-        p_{s,s'}, symmetric; p_s on the diagonal.
+        p_{s,s'}, symmetric; p_s on the diagonal. A ValueError if it leaves [0, 1] or the bounds
+        p_s + p_s' - 1 <= p_{s,s'} <= min(p_s, p_s').
     n_trajectories : array_like, broadcast against the leading axes
         m >= 1.
-
-    Raises
-    ------
-    ValueError
-        If the matrix is not symmetric, leaves [0, 1] or the bounds
-        p_s + p_s' - 1 <= p_{s,s'} <= min(p_s, p_s').
 
     Examples
     --------
@@ -347,29 +277,15 @@ def _power(x: FloatArray, exponent: FloatArray) -> FloatArray:
 def discounted_moments(
     joint: ArrayLike, rate: ArrayLike, n_trajectories: ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
-    r"""What replaces items 2 and 5 of Lemma 3.22 in the corrected Theorem 3.23.
+    """What replaces items 2 and 5 of Lemma 3.22 in the corrected Theorem 3.23.
 
-    With q_s = 1 - (1 - e^{-rate}) p_s:
+    With q_s = 1 - (1 - e^{-rate}) p_s, of shapes (..., N) and (..., N, N):
 
     2*. E[e^{-rate n_s}]        = q_s^m
     5*. E[n_s e^{-rate n_s'}]   = m (pbar_{s,s'} + e^{-rate} p_{s,s'}) q_s'^{m-1}
 
-    As the rate grows they become items 2 and 5.
+    As the rate > 0 grows they become items 2 and 5. Other parameters as :func:`lemma_3_22`.
 
-    Parameters
-    ----------
-    joint : array_like, shape (..., N, N)
-        As in :func:`lemma_3_22`.
-    rate, n_trajectories : array_like, broadcast against the leading axes
-        rate > 0, m >= 1.
-
-    Returns
-    -------
-    decay : ndarray, shape (..., N)
-    count_decay : ndarray, shape (..., N, N)
-
-    Examples
-    --------
     >>> decay, count_decay = discounted_moments([[1.0]], 0.5, 3)
     >>> bool(np.isclose(count_decay[0, 0], 3 * decay[0]))
     True
@@ -398,16 +314,12 @@ def _psi_bound(
 
 
 def checked_counts(
-    counts: ArrayLike, m: FloatArray | int | None = None, n_states: int | None = None
+    counts: ArrayLike, m: FloatArray | float = math.inf, n_states: int | None = None
 ) -> FloatArray:
-    n = (
-        check.finite_array("counts", counts)
-        if n_states is None
-        else check.count_array("counts", counts, n_states)
-    )
-    if (n < 0).any():
-        raise ValueError(f"counts must not be negative, got {n.min()}")
-    if m is not None and (n > m).any():
+    n = check.array_from("counts", counts)
+    if n_states is not None:
+        check.count_array("counts", n, n_states)
+    if (n > m).any():
         raise ValueError(f"counts must not exceed the trajectories, got {n.max():g}")
     return n
 
@@ -415,11 +327,10 @@ def checked_counts(
 def _lemma_3_21_arguments(
     a: ArrayLike, rate: ArrayLike, m: ArrayLike, name: str = "b"
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    a_ = check.finite_array("a", a)
     r, m_ = check.positive_array(name, rate), check.positive_array("m", m)
-    if (a_ < 0).any() or (a_ > m_).any():
+    a_, r, m_ = np.broadcast_arrays(check.array_from("a", a), r, m_)
+    if (a_ > m_).any():
         raise ValueError("a must lie in [0, m]")
-    a_, r, m_ = np.broadcast_arrays(a_, r, m_)
     return a_, r, m_
 
 

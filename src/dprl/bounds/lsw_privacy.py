@@ -54,12 +54,10 @@ def equation_3_34(
     ----------
     mean_returns, other_mean_returns : array_like, shape (..., N)
         F_X and F_X'.
-    features : array_like, shape (N, d)
-        Phi.
-    weights : array_like, shape (N,)
-        w >= 0.
+    features, weights : array_like, shape (N, d) and (N,)
+        Phi and w >= 0.
     allow_rank_deficient : bool
-        Whether the rank may be below d.
+        Whether Gamma^{1/2} Phi may have a rank below d.
 
     Examples
     --------
@@ -75,8 +73,7 @@ def equation_3_34(
         )
     w = check.weight_vector("weights", weights, first.shape[-1])
     norm = pseudo_inverse_norm(features, w, allow_rank_deficient=allow_rank_deficient)
-    out: FloatArray = norm * np.sqrt((w * (first - other) ** 2).sum(axis=-1))  # (3.34)
-    return out
+    return np.asarray(norm * np.sqrt((w * (first - other) ** 2).sum(axis=-1)))  # (3.34)
 
 
 def lemma_3_4_printed(
@@ -128,8 +125,7 @@ def lemma_3_4_corrected(
     >>> float(lemma_3_4_corrected([3, 5], [True, False], [1, 1], f_max=1.0, f_min=-1.0))
     0.5
     """
-    low, high = public_range(f_max, f_min)
-    step, _ = return_spread(low, high)
+    step, _ = return_spread(*public_range(f_max, f_min))
     return step * _touched_norm(other_counts, touched, weights)
 
 
@@ -137,19 +133,9 @@ def corollary_3_5_printed(counts: ArrayLike, weights: ArrayLike, *, f_max: float
     """Bound on ||F_X - F_X'||_Gamma over all neighbours as printed: thesis, Corollary 3.5.
 
     F sqrt(phi(v)), phi(v) = sum_s w_s / max(|X_s|, 1)^2, equation 3.36. Holds for returns
-    in [0, F].
+    in [0, F]. ``counts`` are |X_s|, the signature of X; other parameters as
+    :func:`lemma_3_4_printed`.
 
-    Parameters
-    ----------
-    counts : array_like, shape (..., N)
-        |X_s|, the signature of X.
-    weights : array_like, shape (N,)
-        w >= 0.
-    f_max : float
-        F > 0.
-
-    Examples
-    --------
     >>> float(corollary_3_5_printed([4, 0], [16.0, 8.0], f_max=1.0))
     3.0
     """
@@ -166,8 +152,7 @@ def corollary_3_5_corrected(
     >>> float(corollary_3_5_corrected([4, 0], [16.0, 8.0], f_max=1.0, f_min=-1.0))
     6.0
     """
-    low, high = public_range(f_max, f_min)
-    step, _ = return_spread(low, high)
+    step, _ = return_spread(*public_range(f_max, f_min))
     return step * np.sqrt(lsw_local_bound(counts, weights))
 
 
@@ -188,12 +173,10 @@ def equation_3_35_printed(
     ----------
     counts, weights, f_max
         As in :func:`corollary_3_5_printed`.
-    features : array_like, shape (N, d)
-        Phi.
+    features, allow_rank_deficient
+        As in :func:`equation_3_34`.
     alpha : float
         Noise per unit of sensitivity, > 0; :class:`dprl.privacy.GaussianSmoothing`.
-    allow_rank_deficient : bool
-        Whether Gamma^{1/2} Phi may have a rank below d.
 
     Examples
     --------
@@ -240,7 +223,7 @@ def lemma_3_6(values: ArrayLike, beta: float) -> FloatArray:
     ----------
     values : array_like, shape (n_1, ..., n_N)
         phi(v) > 0 for v in {0 .. n_1 - 1} x ... x {0 .. n_N - 1}; neighbours differ by at
-        most one in each coordinate.
+        most one in each coordinate. The result has the same shape.
     beta : float
         > 0.
 
@@ -265,22 +248,12 @@ def lemma_3_6(values: ArrayLike, beta: float) -> FloatArray:
 
 
 def lemma_3_7(counts: ArrayLike, weights: ArrayLike, distance: ArrayLike) -> FloatArray:
-    """Largest phi within distance k of v: thesis, Lemma 3.7.
+    """Largest phi within distance k >= 0 of v: thesis, Lemma 3.7.
 
     sum_s w_s / max(v_s - k, 1)^2, which is sum_s w_s from k = max_s v_s - 1 on. The function
-    of DP-LSW itself, :func:`~dprl.private_evaluation.lsw_local_bound`.
+    of DP-LSW itself, :func:`~dprl.private_evaluation.lsw_local_bound`. ``distance`` has the
+    shape (...).
 
-    Parameters
-    ----------
-    counts : array_like, shape (..., N)
-        v.
-    weights : array_like, shape (N,)
-        w >= 0.
-    distance : array_like, shape (...)
-        k >= 0.
-
-    Examples
-    --------
     >>> lemma_3_7([[5, 2], [5, 2]], [1.0, 3.0], [3, 4]).tolist()
     [3.25, 4.0]
     """
@@ -301,16 +274,11 @@ def averages_local_sensitivity(
     Parameters
     ----------
     data : FirstVisitReturns
-        X, all returns in [f_min, f_max].
+        X, all returns in [f_min, f_max]; clip them first.
     weights : array_like, shape (N,)
         w >= 0.
     f_max, f_min : float
         Range of the returns, f_min < f_max and f_max > 0.
-
-    Raises
-    ------
-    ValueError
-        If a return lies outside the range: clip it first.
 
     Examples
     --------
@@ -359,5 +327,4 @@ def _touched_norm(other_counts: ArrayLike, touched: ArrayLike, weights: ArrayLik
             f"got {seen.dtype} {seen.shape}"
         )
     w = check.weight_vector("weights", weights, counts.shape[-1])
-    out: FloatArray = np.sqrt(np.where(seen, w / (counts + 1) ** 2, 0.0).sum(axis=-1))
-    return out
+    return np.asarray(np.sqrt(np.where(seen, w / (counts + 1) ** 2, 0.0).sum(axis=-1)))

@@ -47,22 +47,11 @@ _STEEPEST = math.exp(-0.5) / math.sqrt(2 * math.pi)
 
 
 def least_noise_signal(epsilon: float, delta: float) -> float:
-    """mu: sensitivity over standard deviation of the analytic Gaussian mechanism.
+    """mu: sensitivity over standard deviation of the analytic Gaussian mechanism, to twelve digits.
 
-    Parameters
-    ----------
-    epsilon : float
-        > 0.
-    delta : float
-        In (0, 1).
+    The mu with Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) = delta, for epsilon > 0 and delta in
+    (0, 1).
 
-    Returns
-    -------
-    float
-        The mu with Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) = delta, to twelve digits.
-
-    Examples
-    --------
     >>> round(1 / least_noise_signal(0.1, 0.1), 4)  # standard deviation at sensitivity 1
     2.8469
     """
@@ -76,7 +65,7 @@ def half_line_delta(
 
     For one half line and the data sets (a, ..., a) and (a', a, ..., a) with a and a' as far
     apart as possible; :func:`~dprl.privacy.accounting.averaged_gaussian_delta` is the largest
-    value over all events.
+    value over all events. A sum over B of O(sqrt(m)) terms; what is left out is below 1e-14.
 
     Parameters
     ----------
@@ -86,10 +75,6 @@ def half_line_delta(
         Sub-samples.
     fraction : float
         k/n in (0, 1].
-
-    Notes
-    -----
-    A sum over B of O(sqrt(m)) terms; what is left out is below 1e-14.
 
     Examples
     --------
@@ -121,7 +106,7 @@ def noise_lower_bound(
     *,
     tail: float | None = None,
 ) -> FloatArray:
-    r"""By Chernoff's bound: least noise variance of sub-sample-and-average over the plain one's.
+    """By Chernoff's bound: least noise variance of sub-sample-and-average over the plain one's.
 
     For every eta in (0, 1), s >= (1 - eta) Delta/(n mu(eps, delta + e^{-eta^2 m k/(2n)})), where
     mu(eps, .) is :func:`least_noise_signal`. As m k/n grows the bound tends to 1. Valid for all
@@ -182,27 +167,14 @@ def noise_lower_bound_sharper(
 
 
 def safe_fraction(epsilon: float, delta: float) -> float:
-    """q_0: for k >= q_0 n, sub-sampling never allows less noise than the plain mechanism has.
+    """q_0 in (0, 1]: for k >= q_0 n sub-sampling needs no less noise than the plain mechanism.
 
     Whatever m and the accounting, for data-independent Gaussian noise. With z_0 > 0 the solution of
     Phi(z - b) - Phi(-b) = phi(b) z it is q_0 = mu/(mu + z_0), somewhat above delta: for small delta
     about mu phi(b). It is 1 where eps <= mu^2/2: there the tangent argument says nothing, and less
     noise can be enough (0.9927 of the variance for eps = 0.01, delta = 0.1, m = 1, k = n/2).
+    Parameters as :func:`least_noise_signal`.
 
-    Parameters
-    ----------
-    epsilon : float
-        > 0.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        In (0, 1].
-
-    Examples
-    --------
     >>> round(safe_fraction(1.0, 1e-5), 6), safe_fraction(0.01, 0.1)
     (0.000166, 1.0)
     """
@@ -210,55 +182,26 @@ def safe_fraction(epsilon: float, delta: float) -> float:
 
 
 def minorant_curvature(epsilon: float, delta: float) -> float:
-    """kappa: a parabola that touches Phi(y - c) at mu and lies below it for all y.
+    """kappa > 0: a parabola that touches Phi(y - c) at mu and lies below it for all y.
 
     Phi(y - c) >= Phi(-b) + phi(b)(y - mu) - kappa (y - mu)^2. With phi(1)/2 by Taylor's theorem.
     Where b > 0, also with phi(b)^2/(4 (2 Phi(b) - 1)): put z = y - mu and P = Phi(z - b) -
     Phi(-b); then P >= phi(b) z for z <= 2b, and beyond P >= 2 Phi(b) - 1 and
-    phi(b) z <= P + (phi(b) z)^2/(4P). The lesser of the two is returned.
+    phi(b) z <= P + (phi(b) z)^2/(4P). The lesser of the two is returned. Parameters as
+    :func:`least_noise_signal`.
 
-    Parameters
-    ----------
-    epsilon : float
-        > 0.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        > 0.
-
-    Examples
-    --------
     >>> round(minorant_curvature(1.0, 0.1), 4), round(minorant_curvature(0.01, 0.1), 4)
     (0.0575, 0.121)
     """
-    return plain_mechanism(
-        check.positive("epsilon", epsilon), check.open_unit("delta", delta)
-    ).curvature
+    return _plain(epsilon, delta).curvature
 
 
 def total_threshold(epsilon: float, delta: float) -> float:
-    """N_0, right side of (5): total utility is never better if n V/(d Delta^2) >= N_0.
+    """N_0 > 0, right side of (5): total utility is never better if n V/(d Delta^2) >= N_0.
 
     Whatever m, k and the accounting, for data-independent Gaussian noise, in comparison with the
-    analytic Gaussian mechanism.
+    analytic Gaussian mechanism. Parameters as :func:`least_noise_signal`.
 
-    Parameters
-    ----------
-    epsilon : float
-        > 0.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-        > 0.
-
-    Examples
-    --------
     >>> round(total_threshold(1.0, 1e-5), 4), round(total_threshold(0.1, 0.1), 2)
     (0.0023, 3.85)
     """
@@ -273,9 +216,7 @@ def name_and_shame_threshold(epsilon: float, delta: float) -> float:
     One sub-sample of k = delta n records (if that is an integer) without any noise is
     (0, delta)-private. Its utility is (1/k - 1/n) V, less than that of the analytic Gaussian
     mechanism if and only if n V/(d Delta^2) is less than this. So :func:`total_threshold` cannot
-    be lowered further.
-
-    Parameters as :func:`total_threshold`.
+    be lowered further. Parameters as :func:`least_noise_signal`.
 
     >>> round(name_and_shame_threshold(0.1, 0.1), 2)
     0.9

@@ -57,22 +57,11 @@ from dprl._validation import FloatArray, IntArray
 
 
 def bernoulli_kl(u: ArrayLike, v: ArrayLike) -> FloatArray:
-    """Relative entropy d(u, v) of two coins, equation (1), in nats.
+    """Relative entropy d(u, v) of two coins, equation (1), in nats, >= 0.
 
-    With 0 ln 0 = 0; infinite where v is 0 or 1 and u is not the same.
+    With 0 ln 0 = 0; infinite where v is 0 or 1 and u is not the same. u and v in [0, 1] broadcast.
+    Rounding is about 1e-16 in absolute terms.
 
-    Parameters
-    ----------
-    u, v : array_like
-        In [0, 1]; broadcast against each other.
-
-    Returns
-    -------
-    ndarray
-        >= 0. Rounding is about 1e-16 in absolute terms.
-
-    Examples
-    --------
     >>> bernoulli_kl([0.1, 0.0, 0.5], [0.9, 0.5, 1.0]).round(4).tolist()
     [1.7578, 0.6931, inf]
     """
@@ -86,15 +75,8 @@ def lai_robbins_constant(means: ArrayLike) -> float:
 
     The regret of every algorithm whose regret grows more slowly than every power of T, on
     every set of Bernoulli arms, is at least this constant times ln T, asymptotically (Lai
-    and Robbins 1985). It is 0 if mu* = 1.
+    and Robbins 1985). It is 0 if mu* = 1. The k ``means`` lie in [0, 1].
 
-    Parameters
-    ----------
-    means : array_like, shape (k,)
-        In [0, 1].
-
-    Examples
-    --------
     >>> round(lai_robbins_constant([0.9, 0.1]), 4)
     0.4551
     """
@@ -112,10 +94,8 @@ def theorem_11_1_leading_term(
     ----------
     means : array_like, shape (k,)
         In [0, 1].
-    horizon : array_like
-        T >= 1.
-    epsilon : array_like
-        > 0; broadcast against ``horizon``.
+    horizon, epsilon : array_like, broadcast
+        T >= 1, eps > 0.
 
     Examples
     --------
@@ -129,17 +109,10 @@ def theorem_11_1_leading_term(
 def theorem_11_1_printed(
     means: ArrayLike, horizon: ArrayLike, epsilon: ArrayLike, constant: float
 ) -> FloatArray:
-    """The right side of (2) if the O() hides this constant: leading term + constant k / eps^2.
+    """The right side of (2) if the O() hides this constant >= 0: leading term + constant k / eps^2.
 
-    Parameters
-    ----------
-    means, horizon, epsilon
-        As in :func:`theorem_11_1_leading_term`.
-    constant : float
-        >= 0.
+    Other parameters as :func:`theorem_11_1_leading_term`.
 
-    Examples
-    --------
     >>> float(theorem_11_1_printed([0.9, 0.1], 1, 100.0, constant=10.0))  # R_1 is 0.4
     0.002
     """
@@ -149,17 +122,8 @@ def theorem_11_1_printed(
 
 
 def theorem_11_1_thresholds(mean: float, best: float, epsilon: float) -> tuple[float, float]:
-    """x and y of (5).
+    """x and y of (5), for 0 <= mu_a < mu* < 1 and epsilon > 0.
 
-    Parameters
-    ----------
-    mean, best : float
-        0 <= mu_a < mu* < 1.
-    epsilon : float
-        > 0.
-
-    Examples
-    --------
     >>> x, y = theorem_11_1_thresholds(0.1, 0.9, 1.0)
     >>> bool(0.1 < x < y < 0.9), round(float(bernoulli_kl(0.1, 0.9) / bernoulli_kl(x, y)), 9)
     (True, 2.0)
@@ -178,25 +142,11 @@ def theorem_11_1_thresholds(mean: float, best: float, epsilon: float) -> tuple[f
 
 
 def young_optimal_arm_terms(best: float, threshold: float, terms: int) -> FloatArray:
-    """E[1/p_j - 1] of (6) for j = 0 .. terms - 1, by summing over S_j.
+    """E[1/p_j - 1] of (6) for j = 0 .. terms - 1, by summing over S_j; shape (terms,).
 
     Where p_j is below the smallest floats, 1/p_j is replaced by an upper bound. O(terms^2).
+    ``best`` is mu* in (0, 1), ``threshold`` y in (0, mu*).
 
-    Parameters
-    ----------
-    best : float
-        mu*, in (0, 1).
-    threshold : float
-        y, in (0, mu*).
-    terms : int
-        >= 1.
-
-    Returns
-    -------
-    ndarray, shape (terms,)
-
-    Examples
-    --------
     >>> young_optimal_arm_terms(0.9, 0.5, 2).round(6).tolist()  # 1 and 0.1 * 3 + 0.9 / 3
     [1.0, 0.6]
     """
@@ -222,15 +172,8 @@ def young_optimal_arm_terms(best: float, threshold: float, terms: int) -> FloatA
 def young_optimal_arm_tail(best: float, threshold: float, start: int = 0) -> float:
     """Closed upper bound on sum_{j >= start} E[1/p_j - 1]: the three series of (7).
 
-    Parameters
-    ----------
-    best, threshold : float
-        mu* and y as in :func:`young_optimal_arm_terms`.
-    start : int
-        First j, >= 0; 0 bounds all of G.
+    Parameters as :func:`young_optimal_arm_terms`; start >= 0, and 0 bounds all of G.
 
-    Examples
-    --------
     >>> round(young_optimal_arm_tail(0.9, 0.5), 3)
     43.099
     >>> bool(young_optimal_arm_terms(0.9, 0.5, 200).sum() < young_optimal_arm_tail(0.9, 0.5))
@@ -269,10 +212,8 @@ def theorem_11_1_constant(mean: float, best: float, epsilon: float, *, terms: in
 
     Parameters
     ----------
-    mean, best : float
-        0 <= mu_a < mu* < 1.
-    epsilon : float
-        > 0.
+    mean, best, epsilon : float
+        As in :func:`theorem_11_1_thresholds`.
     terms : int
         >= 1, how many terms of G are summed exactly at most: more terms, a smaller constant,
         O(terms^2) time, 0.3 s for 2000 where the means are close or epsilon is small.
@@ -295,21 +236,11 @@ def theorem_11_1_constant_small_epsilon(
     Parameters
     ----------
     means : array_like, shape (k,)
-        In [0, 1); one arm alone is optimal.
+        In [0, 1); one arm alone is optimal. The result has this shape: 0 for the optimal arm.
     epsilon : float
         > 0.
     terms : int
         As in :func:`theorem_11_1_constant`.
-
-    Returns
-    -------
-    ndarray, shape (k,)
-        For each arm; 0 for the optimal one.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, or the largest mean is shared or is 1.
 
     Examples
     --------
@@ -350,23 +281,13 @@ def theorem_11_1_corrected(
     Parameters
     ----------
     means : array_like, shape (k,)
-        In [0, 1), the largest below 1.
+        In [0, 1); a ValueError if mu* = 1, where (5) has no solution.
     horizon : array_like
-        T >= 1.
+        T >= 1; the result has its shape.
     epsilon : float
         > 0.
     terms : int
         As in :func:`theorem_11_1_constant`.
-
-    Returns
-    -------
-    ndarray
-        Of the shape of ``horizon``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range; if mu* = 1, where (5) has no solution.
 
     Examples
     --------
@@ -387,32 +308,22 @@ def theorem_11_1_corrected(
     if (gaps == 0).sum() == 1:
         second = theorem_11_1_constant_small_epsilon(mu, epsilon, terms=terms)
         constant = np.minimum(constant, second)
-    out: FloatArray = theorem_11_1_leading_term(means, horizon, epsilon) + gaps @ constant  # (3)
-    return out
+    return np.asarray(theorem_11_1_leading_term(means, horizon, epsilon) + gaps @ constant)  # (3)
 
 
 def ucb1_bound(means: ArrayLike, horizon: ArrayLike) -> FloatArray:
     """Regret of UCB1: sum_a [8 ln T / Delta_a + (1 + pi^2/3) Delta_a] over a with a gap.
 
-    Auer, Cesa-Bianchi and Fischer (2002), theorem 1; holds for all rewards in [0, 1].
+    Auer, Cesa-Bianchi and Fischer (2002), theorem 1; holds for all rewards in [0, 1]. The means lie
+    in [0, 1], T >= 1.
 
-    Parameters
-    ----------
-    means : array_like, shape (k,)
-        In [0, 1].
-    horizon : array_like
-        T >= 1.
-
-    Examples
-    --------
     >>> round(float(ucb1_bound([0.9, 0.1], 10_000)), 2)
     95.54
     """
     _, _, gaps = _arms(means)
     worse = gaps[gaps > 0]
     t = check.array_from("horizon", horizon, 1)
-    out: FloatArray = 8 * np.log(t) * (1 / worse).sum() + (1 + np.pi**2 / 3) * worse.sum()
-    return out
+    return np.asarray(8 * np.log(t) * (1 / worse).sum() + (1 + np.pi**2 / 3) * worse.sum())
 
 
 def _arms(means: ArrayLike) -> tuple[FloatArray, float, FloatArray]:
