@@ -47,8 +47,8 @@ book: venv ## Execute the pages that changed and build the site (PROFILE=quick: 
 paper: ## The same with the sizes of the papers; records results in data/results/paper
 	@$(MAKE) --no-print-directory book PROFILE=paper JOBS=1
 
-verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1: pieces)
-	@$(PY) -m companion.build.verification $(if $(SAMPLE),--sample) \
+verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1, STALE=1)
+	@$(PY) -m companion.build.verification $(if $(SAMPLE),--sample) $(if $(STALE),--stale) \
 	  $(if $(ACCEPT),--accept "$(ACCEPT)") $(PAGE)
 
 mutate: venv ## Change the mathematics under each page: does it notice? (JOBS, PAGE=, FUNCTION=)

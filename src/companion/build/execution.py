@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -41,7 +40,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +81,8 @@ class Run:
         Page name: the source is ``notebooks/<page>.md``.
     profile : str
         ``quick`` or ``paper``.
-    parameters : mapping, optional
-        Further parameters of the page, such as ``seed``.
+    seed : int, optional
+        Instead of the page's own.
     workers : int, optional
         Worker processes a sweep of the page may use.
     results_dir : Path, optional
@@ -92,25 +91,23 @@ class Run:
     edit : callable, optional
         Changes the page (a notebook, in place) before it is executed; such a page is not
         published, so it needs a `results_dir`.
+
+    Raises
+    ------
+    PageError
+        If the profile is unknown, the page's name is not one, or has no source, or if an
+        edited page would be published.
     """
 
     root: Path
     page: str
     profile: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
     workers: int = 1
     results_dir: Path | None = None
     edit: Callable[[Any], object] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run.
-
-        Raises
-        ------
-        PageError
-            If the profile is unknown, the page's name is not one, or has no source, or if an
-            edited page would be published.
-        """
         if self.edit is not None and self.results_dir is None:
             raise PageError(f"page {self.page}: an edited page is not published")
         if self.profile not in PROFILES:
@@ -135,22 +132,17 @@ class Run:
     @property
     def passed(self) -> dict[str, Any]:
         """Parameters that reach the page."""
-        return {"profile": self.profile, **self.parameters}
+        return {"profile": self.profile} | ({} if self.seed is None else {"seed": self.seed})
 
 
 def execute_page(run: Run) -> None:
     """Execute a page and publish what it made.
 
-    Parameters
-    ----------
-    run : Run
-        Page, profile and place.
-
     Raises
     ------
     PageError
-        If the page is not well formed, a parameter is unknown, a cell fails or a cell
-        writes to stderr. Nothing is published then.
+        If the page is not well formed, a cell fails or a cell writes to stderr. Nothing is
+        published then.
     """
     remove_stale_stages(run.root)
     made_from = freshness.inputs(run.root, run.page, run.passed)  # before the page is read
@@ -168,13 +160,7 @@ def execute_page(run: Run) -> None:
 
 
 def remove_stale_stages(root: Path) -> None:
-    """Remove staging folders whose process is gone: killed runs leave them.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    """
+    """Remove staging folders whose process is gone: killed runs leave them."""
     for stage in _staging_folder(root).glob("*-*"):
         pid = stage.name.rpartition("-")[2]
         if pid.isdigit() and not _alive(int(pid)):
@@ -189,14 +175,11 @@ def _staging_folder(root: Path) -> Path:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:
-        return True  # not a Linux: the signal's answer is all there is
+        return True  # of somebody else, or not a Linux: the signal's answer is all there is
     return state != "Z"  # killed, but its parent, killed too, has not asked how it ended
 
 
@@ -225,20 +208,7 @@ def _execute(run: Run) -> Any:
 
 
 def read_source(path: Path, page: str) -> Any:
-    """Read a page with cell ids that depend on its name and the cells' order only.
-
-    Parameters
-    ----------
-    path : Path
-        MyST source.
-    page : str
-        Page name.
-
-    Returns
-    -------
-    nbformat.NotebookNode
-        The page, not executed.
-    """
+    """A page as a notebook, with cell ids that depend on its name and the cells' order only."""
     import jupytext
 
     notebook = jupytext.read(path, fmt="md:myst")
@@ -248,10 +218,7 @@ def read_source(path: Path, page: str) -> Any:
 
 
 def _check_parameters(run: Run, source: Path) -> None:
-    """Refuse a page without the parameters cell, and names it does not declare.
-
-    papermill only warns about either, and then runs the page with its own values.
-    """
+    """Refuse a page without the parameters cell, of which papermill would only warn."""
     import papermill
 
     known = papermill.inspect_notebook(str(source))
@@ -260,11 +227,6 @@ def _check_parameters(run: Run, source: Path) -> None:
         raise PageError(
             f"page {run.page}: a cell tagged 'parameters' must declare profile and seed; "
             f"{' and '.join(missing)} not found"
-        )
-    unknown = sorted(set(run.passed) - set(known))
-    if unknown:
-        raise PageError(
-            f"page {run.page}: unknown parameter {', '.join(unknown)} (it knows {', '.join(known)})"
         )
 
 
@@ -366,6 +328,7 @@ def _run_kernel(run: Run, source: Path, executed: Path) -> None:
                 # After 4 s, the default, what a cell has printed would be dropped silently.
                 iopub_timeout=_QUICK_CELL_SECONDS,
                 raise_on_iopub_timeout=True,
+                coalesce_streams=True,
             )
     except papermill.PapermillExecutionError as error:
         raise PageError(
@@ -447,20 +410,10 @@ def _refuse_unchecked_claims(run: Run) -> None:
 
 
 def clean(notebook: Any) -> Any:
-    """Remove from an executed page what differs between two equal runs.
+    """Remove from an executed page, in place, what differs between two equal runs.
 
-    Times and versions go, ids become stable, consecutive pieces of one stream become one.
-    The cell papermill injected is hidden altogether, the page's own parameters folded.
-
-    Parameters
-    ----------
-    notebook : nbformat.NotebookNode
-        Executed page; changed in place.
-
-    Returns
-    -------
-    nbformat.NotebookNode
-        The same object.
+    Times and versions go, ids become stable. The cell papermill injected is hidden altogether,
+    the page's own parameters folded.
     """
     notebook.metadata.pop("papermill", None)
     notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
@@ -473,20 +426,7 @@ def clean(notebook: Any) -> Any:
             cell.metadata["tags"] = [*tags, "remove-cell"]
         elif "parameters" in tags:
             cell.metadata["tags"] = [*tags, "hide-input"]
-        if "outputs" in cell:
-            cell["outputs"] = _merged_streams(cell["outputs"])
     return notebook
-
-
-def _merged_streams(outputs: Sequence[Any]) -> list[Any]:
-    merged: list[Any] = []
-    for output in outputs:
-        last = merged[-1] if merged else None
-        if last and output.output_type == last.output_type == "stream" and last.name == output.name:
-            last["text"] += output.text
-        else:
-            merged.append(output)
-    return merged
 
 
 # ----------------------------------------------------------------- publication
@@ -497,92 +437,38 @@ def _publish(run: Run, notebook: Any, made_from: freshness.Inputs) -> None:
     results = sorted(p for p in (run.stage / "results").rglob("*") if p.is_file())
     target = run.results_dir or run.root / "data" / "results" / run.profile
     moves = {path: target / path.relative_to(run.stage / "results") for path in results}
-    if run.results_dir is None:
-        moves |= _book_moves(run, notebook)
-    outputs = {destination: digest(path) for path, destination in moves.items()}
-    for path, destination in moves.items():
-        _move_whole(path, destination)
-    if run.results_dir is None:
-        relative = {path.relative_to(run.root).as_posix(): d for path, d in outputs.items()}
-        stamp = run.stage / "stamp.json"
-        freshness.write_stamp(stamp, made_from, relative)
-        _move_whole(stamp, freshness.stamp_path(run.root, run.page))
-
-
-def _book_moves(run: Run, notebook: Any) -> dict[Path, Path]:
-    """Write the cleaned page into the stage and say where its files go, in order."""
-    moves = {}
+    if run.results_dir is not None:
+        for path, destination in moves.items():
+            _move_whole(path, destination)
+        return
     claims, published = run.stage / "claims.json", freshness.claims_path(run.root, run.page)
     if claims.is_file():
         moves[claims] = published
     else:
         published.unlink(missing_ok=True)  # a page that claims nothing any more
-    page = run.stage / "page.ipynb"
-    _write_json(page, notebook)
+    page, stamp = run.stage / "page.ipynb", run.stage / "stamp.json"
+    text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)
+    page.write_text(text + "\n", encoding="utf-8")
     moves[page] = freshness.notebook_path(run.root, run.page)
-    return moves
-
-
-def _write_json(path: Path, value: object) -> None:
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    outputs = {to.relative_to(run.root).as_posix(): digest(path) for path, to in moves.items()}
+    freshness.write_stamp(stamp, made_from, outputs)
+    moves[stamp] = freshness.stamp_path(run.root, run.page)
+    for path, destination in moves.items():
+        _move_whole(path, destination)
 
 
 def _move_whole(source: Path, destination: Path) -> None:
-    """Replace a file by another at one stroke; leave it alone if the bytes are the same.
+    """Replace a file by another, at one stroke on one file system.
 
-    Sphinx goes by modification times: a page rewritten with the same bytes would be
-    rendered again.
+    One with the same bytes is left alone: Sphinx goes by modification times, and would render a
+    page again that was rewritten.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
-    if digest(source) == digest(destination):
-        return
-    try:
-        source.replace(destination)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        # Another file system: copy beside the destination first, then replace it.
-        part = destination.with_name(f".{destination.name}.{os.getpid()}.part")
-        shutil.copyfile(source, part)
-        part.replace(destination)
+    if digest(source) != digest(destination):
+        shutil.move(source, destination)
 
 
 # ---------------------------------------------------------------- command line
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m companion.build.execution", description="Execute one page of the book."
-    )
-    parser.add_argument("page", help="page name, such as 3-policy-evaluation/dp-lsw")
-    parser.add_argument("--profile", default="quick", choices=PROFILES)
-    parser.add_argument("--seed", type=int, help="instead of the page's own")
-    parser.add_argument(
-        "-p", "--parameter", action="append", default=[], metavar="NAME=VALUE", help="any other"
-    )
-    parser.add_argument("--root", type=Path, default=Path(), help="the repository (default: .)")
-    parser.add_argument(
-        "--workers", type=int, default=available_cores(), help="processes for sweeps"
-    )
-    parser.add_argument(
-        "--results-dir", type=Path, help="put results there, and publish nothing else"
-    )
-    return parser.parse_args(argv)
-
-
-def _parameters(options: argparse.Namespace) -> dict[str, Any]:
-    """Parameters from the command line; a value is JSON if it can be, text otherwise."""
-    parameters: dict[str, Any] = {} if options.seed is None else {"seed": options.seed}
-    for item in options.parameter:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise PageError(f"expected NAME=VALUE, got {item!r}")
-        try:
-            parameters[name] = json.loads(value)
-        except ValueError:
-            parameters[name] = value
-    return parameters
 
 
 def _stop(_signal: int, _frame: object) -> None:
@@ -590,26 +476,25 @@ def _stop(_signal: int, _frame: object) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments; default: the process's own.
-
-    Returns
-    -------
-    int
-        0 on success, 1 if the page failed, 130 if interrupted.
-    """
-    options = _arguments(argv)
+    """Run the command line; 1 if the page failed, 130 if it was interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="python -m companion.build.execution", description="Execute one page of the book."
+    )
+    parser.add_argument("page", help="page name, such as 3-policy-evaluation/dp-lsw")
+    parser.add_argument("--profile", default="quick", choices=PROFILES)
+    parser.add_argument("--seed", type=int, help="instead of the page's own")
+    parser.add_argument(
+        "--workers", type=int, default=available_cores(), help="processes for sweeps"
+    )
+    parser.add_argument("--results-dir", type=Path, help="put results there, publish nothing else")
+    options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _stop)
     try:
         run = Run(
-            root=options.root.resolve(),
+            root=Path.cwd().resolve(),
             page=options.page,
             profile=options.profile,
-            parameters=_parameters(options),
+            seed=options.seed,
             workers=options.workers,
             results_dir=options.results_dir.resolve() if options.results_dir else None,
         )

@@ -28,9 +28,7 @@ from typing import Any
 
 from companion import claims, records
 from companion.build.mutants import (
-    BOUNDS,
     FURTHER,
-    PACKAGES,
     REQUIRED,
     SHARPER,
     MutationError,
@@ -40,7 +38,7 @@ from companion.build.mutants import (
     mutate,
     public_functions,
 )
-from companion.files import source_path, write_atomic
+from companion.files import source_path
 from companion.page_code import code_of_page
 
 
@@ -143,9 +141,9 @@ class Session:
         Name of the page.
     stage : str
         Which values are changed: ``bounds``, ``package`` or ``page``.
-    unmoved : set of str
+    unmoved : sequence of str
         Claims of the page that no change has moved yet.
-    wanted : set of str
+    wanted : sequence of str
         Functions of the bounds whose own rows are sought on this page; others are changed only
         while claims are unmoved.
     jobs : int
@@ -161,11 +159,11 @@ class Session:
         root: Path,
         page: str,
         stage: str,
-        unmoved: set[str],
-        wanted: set[str],
-        jobs: int = 1,
-        seconds: float = 120.0,
-        packages: Sequence[str] = (BOUNDS, *PACKAGES),
+        unmoved: Sequence[str],
+        wanted: Sequence[str],
+        jobs: int,
+        seconds: float,
+        packages: Sequence[str],
     ) -> None:
         self.bounds = packages[0]
         self.prefixes = tuple(f"{package}." for package in packages[1:])
@@ -569,32 +567,22 @@ def _cells(root: Path, page: str) -> list[str]:
     return [cell.source for cell in book.cells if cell.cell_type == "code"]
 
 
-_terminal = 2
-
-
 def say(text: str) -> None:
     os.write(_terminal, f"{text}\n".encode())
 
 
-def work(root: Path, order: Path) -> None:
-    """Do what an order says, in a process of its own, and write the outcome beside it."""
+_terminal = 2
+
+
+def work(root: Path) -> None:
+    """Do the task that standard input gives, and write the outcome to standard output."""
     global _terminal
-    task = json.loads(order.read_text(encoding="utf-8"))
-    _terminal = os.dup(2)
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-    session = Session(
-        root,
-        task["page"],
-        task["stage"],
-        set(task["unmoved"]),
-        set(task["wanted"]),
-        task["jobs"],
-        task["limit"],
-        task["packages"],
-    )
-    error = ""
+    task = json.load(sys.stdin)
+    _terminal, answer = os.dup(2), os.dup(1)
+    quiet = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):  # whatever a page prints, or asks for
+        os.dup2(quiet, number)
+    session, error = Session(root, **task), ""
     try:
         session.run()
     except MutationError as problem:
@@ -605,4 +593,5 @@ def work(root: Path, order: Path) -> None:
         "unmoved": sorted(session.unmoved),
         "results": [dataclasses.asdict(result) for result in session.results],
     }
-    write_atomic(order.with_suffix(".out"), json.dumps(outcome))
+    with os.fdopen(answer, "w") as out:
+        json.dump(outcome, out)

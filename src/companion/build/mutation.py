@@ -68,6 +68,7 @@ GOAL = 0.95
 #: To be raised when what a mutant is changes, so that no page's old results are kept.
 _VERSION = 2
 _MISSED_PAGE = "no page calls it"
+_KEYS = ["function", "mutation", "page"]
 _SURVIVES = "survives: "
 
 
@@ -87,20 +88,16 @@ def _environment(page: str, root: Path) -> dict[str, str]:
 
 
 def _in_a_process(root: Path, task: dict[str, Any]) -> dict[str, Any]:
-    folder = root / "_build" / "mutation"
-    order = folder / f"{task['page'].replace('/', '__')}.{task['stage']}.{os.getpid()}.order"
-    write_atomic(order, json.dumps(task))
-    try:
-        subprocess.run(
-            [sys.executable, "-m", "companion.build.mutation", "--order", str(order)],
-            cwd=root,
-            env=_environment(task["page"], root),
-            check=True,
-        )
-        outcome: dict[str, Any] = json.loads(order.with_suffix(".out").read_text())
-    finally:
-        order.unlink(missing_ok=True)
-        order.with_suffix(".out").unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "companion.build.mutation", "--work"],
+        cwd=root,
+        env=_environment(task["page"], root),
+        input=json.dumps(task),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    outcome: dict[str, Any] = json.loads(done.stdout)
     if outcome["error"]:
         raise MutationError(outcome["error"])
     return outcome
@@ -150,17 +147,10 @@ def examine(
         If the page fails although nothing is changed.
     """
     ledger = claims.load(root / "book" / "claims.yml").values()
-    unmoved = {c.id for c in ledger if c.page == page and c.expected != "not checkable"}
-    found: dict[str, Any] = {
-        "results": [],
-        "unmoved": sorted(unmoved),
-        "seconds": 0.0,
-        "stages": [],
-    }
+    unmoved = sorted(c.id for c in ledger if c.page == page and c.expected != "not checkable")
+    found: dict[str, Any] = {"results": [], "unmoved": unmoved, "seconds": 0.0, "stages": []}
     found |= before or {}
-    for stage in stages:
-        if stage in found["stages"]:
-            continue
+    for stage in (stage for stage in stages if stage not in found["stages"]):
         found["stages"] = [*found["stages"], stage]
         if not (wanted if stage == "bounds" else found["unmoved"]):
             continue
@@ -168,10 +158,10 @@ def examine(
             "page": page,
             "stage": stage,
             "unmoved": found["unmoved"],
-            "jobs": jobs,
-            "packages": list(packages),
             "wanted": sorted(wanted),
-            "limit": max(60.0, 5 * found["seconds"]),
+            "jobs": jobs,
+            "seconds": max(60.0, 5 * found["seconds"]),
+            "packages": list(packages),
         }
         outcome = _in_a_process(root, task)
         found["results"] = [*found["results"], *outcome["results"]]
@@ -204,24 +194,10 @@ def load_kept(root: Path, page: str) -> dict[str, Any] | None:
 
 
 def callers(root: Path, pages: Sequence[str], functions: Sequence[str]) -> dict[str, set[str]]:
-    """Functions that each page names in its code.
+    """For each page the functions, of the full names given, whose rows are sought on it.
 
-    A function that no page names may be called by another: every page that imports something
-    of the bounds is asked.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    pages : sequence of str
-        Names of the pages.
-    functions : sequence of str
-        Full names.
-
-    Returns
-    -------
-    dict of str to set of str
-        For each page the functions whose rows are sought on it.
+    These are the ones that its code names. A function that no page names may be called by
+    another: every page that imports something of the bounds is asked.
     """
     words = {
         page: set(re.findall(r"\w+", code_of_page(source_path(root, page).read_text("utf-8"))))
@@ -300,102 +276,71 @@ def table(
     problems : list of str
         Survivors without a reason, and reasons without a survivor.
     """
-    rows: list[dict[str, object]] = []
+    rows: list[tuple[str, str, str, bool, str]] = []
     alive: set[str] = set()
-    short = {name: name.removeprefix(f"{BOUNDS}.") for name in functions}
     for name, kind in functions.items():
-        of_pages = {
-            page: {r["mutation"]: r["notice"] for r in entry["results"] if r["function"] == name}
+        short = name.removeprefix(f"{BOUNDS}.")
+        shown = [
+            (page, r["mutation"], r["notice"])
             for page, entry in kept.items()
-        }
-        of_pages = {page: notices for page, notices in of_pages.items() if notices}
-        union: dict[str, str] = {}
-        for notices in of_pages.values():
-            union |= {mutation: notice for mutation, notice in notices.items() if notice}
-        good = satisfied(kind, union)
+            for r in entry["results"]
+            if r["function"] == name
+        ]
+        good = satisfied(kind, {mutation: notice for _, mutation, notice in shown if notice})
         if not good:
-            alive.add(short[name])
-        reason = notes.survivors.get(short[name], "")
-        for page, notices in of_pages.items():
-            for mutation, notice in notices.items():
-                why = notice or (_harmless(kind, mutation) if good else _SURVIVES + reason)
-                rows.append(_row(short[name], mutation, page, bool(notice), why))
-        if not of_pages:
-            why = _SURVIVES + (reason or _MISSED_PAGE)
-            rows.append(_row(short[name], "x 0.5", "none", False, why))
+            alive.add(short)
+        reason = notes.survivors.get(short, "")
+        for page, mutation, notice in shown:
+            why = notice or (_harmless(kind, mutation) if good else _SURVIVES + reason)
+            rows.append((short, mutation, page, bool(notice), why))
+        if not shown:
+            rows.append((short, "x 0.5", "none", False, _SURVIVES + (reason or _MISSED_PAGE)))
     for claim in claims.load(root / "book" / "claims.yml").values():
-        found = [r for r in kept[claim.page]["results"] if claim.id in r["moved"]]
-        if found:
-            first = found[0]
-            how = f"{first['function'].removeprefix(f'{PACKAGES[0]}.')} {first['mutation']}"
-            rows.append(_row(claim.id, how, claim.page, True, "its check fails"))
+        movers = [r for r in kept[claim.page]["results"] if claim.id in r["moved"]]
+        if movers:
+            how = f"{movers[0]['function'].removeprefix(f'{PACKAGES[0]}.')} {movers[0]['mutation']}"
+            rows.append((claim.id, how, claim.page, True, "its check fails"))
         elif claim.expected == "not checkable":
-            rows.append(_row(claim.id, "none", claim.page, False, "nothing is computed"))
+            rows.append((claim.id, "none", claim.page, False, "nothing is computed"))
         else:
             alive.add(claim.id)
             why = _SURVIVES + notes.survivors.get(claim.id, "")
-            rows.append(_row(claim.id, "all", claim.page, False, why))
+            rows.append((claim.id, "all", claim.page, False, why))
     problems = [f"{n} survives, without a reason" for n in sorted(alive - {*notes.survivors})]
-    problems += [f"{n} does not survive: take its reason away" for n in notes.survivors]
-    problems = [p for p in problems if p.split(" does not")[0] not in alive]
-    return pd.DataFrame(rows), problems
+    gone = [n for n in notes.survivors if n not in alive]
+    problems += [f"{n} does not survive: take its reason away" for n in gone]
+    return pd.DataFrame(rows, columns=[*_KEYS, "noticed", "why"]), problems
 
 
 def _harmless(kind: str, mutation: str) -> str:
     down = mutation in ("x 0.5", "x 0.8", "x 0.95")
-    if kind == "upper bound" and not down:
-        return "still a bound"
-    if kind == "lower bound" and down:
+    if (kind == "upper bound" and not down) or (kind == "lower bound" and down):
         return "still a bound"
     if mutation in REQUIRED:
         return "noticed in the other direction, or on another page"
     return "too small a change"
 
 
-def _row(name: str, mutation: str, page: str, noticed: bool, why: str) -> dict[str, object]:
-    return {"function": name, "mutation": mutation, "page": page, "noticed": noticed, "why": why}
-
-
 def survivors(frame: pd.DataFrame) -> pd.DataFrame:
-    """The functions and claims of a record that survive, with the reasons.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        See :func:`table`.
-
-    Returns
-    -------
-    DataFrame
-        ``function`` and ``why``, one row each.
-    """
-    left = frame[frame["why"].str.startswith(_SURVIVES.strip())][["function", "why"]]
-    left = left.assign(why=left["why"].str.removeprefix(_SURVIVES.strip()).str.strip())
+    """The functions and claims of a record that survive: ``function`` and ``why``, one row each."""
+    mark = _SURVIVES.strip()  # a reason may be empty
+    left = frame.loc[frame["why"].str.startswith(mark), ["function", "why"]]
+    left = left.assign(why=left["why"].str.removeprefix(mark).str.strip())
     return left.drop_duplicates().reset_index(drop=True)
 
 
 def counts(frame: pd.DataFrame) -> dict[str, tuple[int, int]]:
-    """How many functions and claims are noticed, of how many.
+    """How many ``functions`` and ``claims`` of a record are noticed, and of how many.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        See :func:`table`.
-
-    Returns
-    -------
-    dict
-        ``functions`` and ``claims``: noticed, all. Claims that cannot be checked do not count.
+    Claims that cannot be checked do not count.
     """
     names = set(frame.loc[frame["mutation"] != "none", "function"])
-    left = set(survivors(frame)["function"])
-    found = {}
-    for what, of in (
-        ("functions", {n for n in names if ":" not in n}),
-        ("claims", {n for n in names if ":" in n}),
-    ):
-        found[what] = (len(of - left), len(of))
-    return found
+    noticed = names - set(survivors(frame)["function"])
+    claim_ids = {name for name in names if ":" in name}
+    return {
+        "functions": (len(noticed - claim_ids), len(names - claim_ids)),
+        "claims": (len(noticed & claim_ids), len(claim_ids)),
+    }
 
 
 def run_all(
@@ -421,10 +366,8 @@ def run_all(
             failed += 1
             continue
         write_atomic(_kept(root, page), json.dumps(found | {"key": _key(root, page)}, indent=1))
-        say(
-            f"  unmoved claims: {', '.join(found['unmoved']) or 'none'} "
-            f"({time.monotonic() - started:.0f} s)"
-        )
+        left = ", ".join(found["unmoved"]) or "none"
+        say(f"  unmoved claims: {left} ({time.monotonic() - started:.0f} s)")
     return failed
 
 
@@ -435,11 +378,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--function", help="only functions of this name; nothing is recorded")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
     parser.add_argument("--stage", choices=STAGES, help="only this one; nothing is recorded")
-    parser.add_argument("--order", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     root = Path.cwd().resolve()
-    if options.order:
-        work(root, options.order)
+    if options.work:
+        work(root)
         return 0
     notes = load_notes(root / "book" / "mutation.yml")
     functions = {
@@ -472,7 +415,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         seed=None,
         parameters={"profile": "quick", "goal": GOAL},
         seconds=time.monotonic() - started,
-        keys=["function", "mutation", "page"],
+        keys=_KEYS,
     )
     enough = all(good >= GOAL * total for good, total in numbers_of.values())
     return int(bool(problems) or not enough)
@@ -491,21 +434,18 @@ def _only(
         say(page)
         stages = ("bounds",) if options.function else STAGES
         try:
-            outcome = examine(root, page, sought[page], jobs=options.jobs, stages=stages)
+            found = examine(root, page, sought[page], jobs=options.jobs, stages=stages)
         except MutationError as error:
             say(f"  {error}")
             return 1
-        if not options.function:
-            say(f"unmoved claims: {', '.join(outcome['unmoved']) or 'none'}")
-            survivors = [
-                f
-                for f in sorted({r["function"] for r in outcome["results"]} & set(chosen))
-                if not satisfied(
-                    functions[f],
-                    {r["mutation"]: r["notice"] for r in outcome["results"] if r["function"] == f},
-                )
-            ]
-            say(f"survivors: {', '.join(survivors) or 'none'}")
+        if options.function:
+            continue
+        say(f"unmoved claims: {', '.join(found['unmoved']) or 'none'}")
+        notices: dict[str, dict[str, str]] = {}
+        for r in found["results"]:
+            notices.setdefault(r["function"], {})[r["mutation"]] = r["notice"]
+        left = [f for f in chosen if f in notices and not satisfied(functions[f], notices[f])]
+        say(f"survivors: {', '.join(sorted(left)) or 'none'}")
     return 0
 
 

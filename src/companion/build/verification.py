@@ -6,8 +6,9 @@ with tables of the profile ``paper`` is executed at these sizes; a command that 
 (:func:`companion.records.keep`), of ``laptop`` too, is run again. All of it happens in a folder
 below ``_build``: neither ``book/nb`` nor ``data/results`` is touched. What became of the tables
 of a page or command is printed when it is done, and a table that agreed is noted with its code
-(:mod:`companion.build.verified`); ``--accept REASON`` notes without computing. Names of pages
-or tables (``make verify PAGE=...``) select what is computed.
+(:mod:`companion.build.verified`); ``--accept REASON`` notes without computing, and ``--stale``
+(``make verify STALE=1``) only says which tables are older than their code. Names of pages or
+tables (``make verify PAGE=...``) select what is computed.
 
 With ``--sample`` (``make verify SAMPLE=1``) one piece of each table is computed: a page runs up
 to its last recorded table, and the grids that ``data/results/samples.yml`` names are cut to
@@ -45,7 +46,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ import yaml
 
 from companion import records
 from companion.build.execution import PageError, Run, execute_page
-from companion.build.verified import digests, note, recorded_tables, table_path
+from companion.build.verified import digests, note, recorded_tables, stale, table_path
 from companion.dependencies import is_command, sources_of
 from companion.files import available_cores
 from companion.page_code import recording_cells
@@ -127,49 +128,32 @@ class Sample:
 
 
 def load_tolerances(path: Path) -> dict[str, Tolerance]:
-    """Read the exceptions from the default tolerance.
-
-    Parameters
-    ----------
-    path : Path
-        The YAML file; it need not exist.
-
-    Returns
-    -------
-    dict
-        File name to tolerance.
+    """Read the exceptions from the default tolerance, by file name.
 
     Raises
     ------
     ValueError
         If an entry has other fields than relative, absolute and reason, or no reason.
     """
-    if not path.exists():
-        return {}
-    entries: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    return {name: _tolerance(name, entry) for name, entry in entries.items()}
+    found = {}
+    for name, entry in _entries(path).items():
+        if set(entry) - {"relative", "absolute", "reason"} or not entry.get("reason"):
+            raise ValueError(
+                f"{name}: a tolerance has relative, absolute and a reason; got {entry}"
+            )
+        found[name] = Tolerance(**{k: float(v) for k, v in entry.items() if k != "reason"})
+    return found
 
 
-def _tolerance(name: str, entry: Mapping[str, Any]) -> Tolerance:
-    unknown = set(entry) - {"relative", "absolute", "reason"}
-    if unknown or not entry.get("reason"):
-        raise ValueError(f"{name}: a tolerance has relative, absolute and a reason; got {entry}")
-    numbers = {key: float(value) for key, value in entry.items() if key != "reason"}
-    return Tolerance(**numbers)
+def _entries(path: Path) -> dict[str, Any]:
+    """What a YAML file holds by name; it need not exist."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    entries: dict[str, Any] = yaml.safe_load(text) or {}
+    return entries
 
 
 def load_samples(path: Path) -> dict[str, Sample]:
     """Read what a sample computes of each page; a page that is not named is computed whole.
-
-    Parameters
-    ----------
-    path : Path
-        The YAML file; it need not exist.
-
-    Returns
-    -------
-    dict
-        Page to its sample.
 
     Raises
     ------
@@ -177,10 +161,7 @@ def load_samples(path: Path) -> dict[str, Sample]:
         If an entry has other fields than these, a number of entries is not a whole
         number >= 1, or a reason is empty.
     """
-    if not path.exists():
-        return {}
-    entries: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    return {page: _sample(page, entry) for page, entry in entries.items()}
+    return {page: _sample(page, entry) for page, entry in _entries(path).items()}
 
 
 def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
@@ -245,21 +226,9 @@ def _assigned(source: str, name: str) -> int:
 
 
 def compare_file(recorded: Path, fresh: Path, tolerance: Tolerance, *, part: bool = False) -> str:
-    """Compare one table with its recorded version.
+    """What differs between two CSV files with their provenance; empty if nothing does.
 
-    Parameters
-    ----------
-    recorded, fresh : Path
-        The two CSV files, each with its provenance beside it.
-    tolerance : Tolerance
-        How far floats may differ.
-    part : bool
-        Whether the fresh table may lack rows; those that it has must agree.
-
-    Returns
-    -------
-    str
-        What differs; empty if nothing does.
+    With ``part`` the fresh table may lack rows; those that it has must agree.
     """
     if not fresh.exists():
         return "the page does not make it any more"
@@ -268,11 +237,7 @@ def compare_file(recorded: Path, fresh: Path, tolerance: Tolerance, *, part: boo
     first, second = (f if keys else _numbered(f) for f in (old.frame, new.frame))
     try:
         found = records.compare(
-            first,
-            second,
-            keys=keys,
-            rtol=tolerance.relative,
-            atol=tolerance.absolute,
+            first, second, keys=keys, rtol=tolerance.relative, atol=tolerance.absolute
         )
     except records.RecordError as error:
         return str(error)
@@ -304,11 +269,6 @@ def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dic
         Pages (``4-subsampling/audit``, or the last part if only one page has it) and tables
         (``figure-3-1``, with or without ``.csv``); all pages if there are none.
 
-    Returns
-    -------
-    dict
-        The pages that were asked for, in the order of `pages`.
-
     Raises
     ------
     ValueError
@@ -323,8 +283,9 @@ def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dic
     """
     chosen = set()
     for name in wanted:
+        table = f"{name.removesuffix('.csv')}.csv"
         found = [name] if name in pages else []
-        found = found or [page for page, tables in pages.items() if _table(name) in tables]
+        found = found or [page for page, tables in pages.items() if table in tables]
         found = found or [page for page in pages if page.rpartition("/")[2] == name]
         if not found:
             raise ValueError(f"{name}: no page with recorded tables, and no recorded table")
@@ -334,16 +295,12 @@ def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dic
     return {page: list(pages[page]) for page in pages if page in chosen or not wanted}
 
 
-def _table(name: str) -> str:
-    return name if name.endswith(".csv") else f"{name}.csv"
-
-
 def verify(
     root: Path, workers: int, wanted: Sequence[str] = (), *, sample: bool = False
 ) -> Iterator[list[Outcome]]:
-    """Execute pages with recorded results again, one after the other, and compare.
+    """Compute the tables of pages and commands again, one after the other, and compare.
 
-    A page whose tables all agree is noted in ``data/results/verified.json``.
+    One whose tables all agree is noted in ``data/results/verified.json``.
 
     Parameters
     ----------
@@ -352,7 +309,7 @@ def verify(
     workers : int
         Worker processes for sweeps.
     wanted : sequence of str
-        Pages or tables, see :func:`selected`; all if there are none.
+        See :func:`selected`.
     sample : bool
         Whether to compute a piece of each table only.
 
@@ -390,8 +347,8 @@ def verify(
             else:
                 stems = [name.removesuffix(".csv") for name in computed]
                 edit = functools.partial(shorten, first=plan.first, tables=stems)
-                problem = _recompute(root, maker, fresh, workers, edit if sample else None)
-        seconds = time.perf_counter() - start
+                problem = _execute_again(root, maker, fresh, workers, edit if sample else None)
+        seconds = None if sample else round(time.perf_counter() - start, 1)
         outcomes = [
             _outcome(root, maker, name, fresh / name, problem, sample)
             if name in computed
@@ -402,8 +359,7 @@ def verify(
         outcomes += [Outcome(name, maker, 0, "made, but not recorded") for name in extra]
         if all(o.compared and not o.problem for o in outcomes):
             whole = all(o.compared == o.rows for o in outcomes)
-            kind = "all rows" if whole else "some rows"
-            note(root, maker, made_from, kind, None if sample else round(seconds, 1), workers)
+            note(root, maker, made_from, "all rows" if whole else "some rows", seconds, workers)
         yield outcomes
 
 
@@ -421,8 +377,8 @@ def _outcome(root: Path, maker: str, name: str, fresh: Path, problem: str, part:
     return Outcome(name, maker, _rows(recorded), found, compared)
 
 
-def _recompute(
-    root: Path, page: str, fresh: Path, workers: int, edit: functools.partial[None] | None
+def _execute_again(
+    root: Path, page: str, fresh: Path, workers: int, edit: Callable[[Any], object] | None
 ) -> str:
     """Execute one page into a folder; return what went wrong, or nothing."""
     try:
@@ -480,18 +436,7 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line from the root of the repository.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments; default: the process's own.
-
-    Returns
-    -------
-    int
-        1 if anything differs or cannot be compared, else 0.
-    """
+    """Run the command line; 1 if anything differs, is stale, or cannot be compared."""
     parser = argparse.ArgumentParser(
         prog="python -m companion.build.verification",
         description="Compute the recorded results again and compare.",
@@ -499,18 +444,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("wanted", nargs="*", metavar="PAGE", help="pages or tables (default: all)")
     parser.add_argument("--sample", action="store_true", help="one piece of each table only")
     parser.add_argument("--accept", metavar="REASON", help="note pages, and compute nothing")
+    parser.add_argument("--stale", action="store_true", help="only say what is older")
     options = parser.parse_args(argv)
     root, start = Path.cwd().resolve(), time.perf_counter()
     outcomes: list[Outcome] = []
+    if options.stale:
+        found = stale(root)
+        print("\n".join(found) or "no table is older than its code")
+        return int(bool(found))
     try:
         if options.accept is not None:
             return _accept(root, options.wanted, options.accept)
         before = start
-        for found in verify(root, available_cores(), options.wanted, sample=options.sample):
+        for part in verify(root, available_cores(), options.wanted, sample=options.sample):
             now = time.perf_counter()
-            print(f"{table(found)}\n  {now - before:.0f} s", flush=True)
+            print(f"{table(part)}\n  {now - before:.0f} s", flush=True)
             before = now
-            outcomes += found
+            outcomes += part
     except (records.RecordError, ValueError, json.JSONDecodeError) as error:
         print(error, file=sys.stderr)
         return 1

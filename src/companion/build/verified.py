@@ -2,7 +2,10 @@
 
 A table that agreed with its recomputation is noted there, with digests of the code that made
 it and of what this uses. So a table that is older than its code is found without computing
-anything. Tables are recorded by pages and by commands; a command is its own name.
+anything. The *maker* of a table is a page, or a command, which is its own name. Of each maker
+are noted ``code`` and ``modules`` (digests), ``libraries`` (versions) and ``tables`` (SHA-256 of
+each); ``verified`` (``all rows``, ``some rows``, or ``accepted: `` with a reason); and ``seconds``
+and ``workers`` of the last time that all rows were computed (None: never).
 """
 
 from __future__ import annotations
@@ -16,18 +19,17 @@ from companion.build.freshness import changed
 from companion.dependencies import Sources, is_command, recorded_by, sources_of
 from companion.files import write_atomic
 
-#: Profiles whose tables are kept in the repository.
-PROFILES = ("paper", "laptop")
+_NOTES = Path("data/results/verified.json")
 
 
 def recorded_tables(root: Path) -> dict[str, dict[str, str]]:
-    """Page or command to its recorded tables and their SHA-256, without reading a table.
+    """Maker to its recorded tables and their SHA-256, without reading a table.
 
     A table is named by its file, ``figure-1.csv``, one of the profile ``laptop`` with that:
     ``laptop/table-5-2.csv``. Both levels are sorted, commands after pages.
     """
     found: dict[str, dict[str, str]] = {}
-    for profile in PROFILES:
+    for profile in ("paper", "laptop"):
         for path in sorted((root / "data" / "results" / profile).glob("*.json")):
             origin = json.loads(path.read_text(encoding="utf-8"))
             name = f"{'' if profile == 'paper' else profile + '/'}{path.stem}.csv"
@@ -45,53 +47,19 @@ def table_path(root: Path, name: str) -> Path:
 def digests(root: Path, maker: str, sources: Sources) -> dict[str, Any]:
     """What recorded tables belong to: code, modules, libraries, and the tables themselves.
 
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    maker : str
-        A page or a command with recorded tables.
-    sources : Sources
-        The modules, read once for many pages.
-
-    Returns
-    -------
-    dict
-        ``code``, ``modules``, ``libraries`` and ``tables``, see :func:`read_notes`.
-
     Raises
     ------
     ValueError
-        If the command is no program of the repository.
+        If the maker is a command that is no program of the repository.
     """
     made_by = recorded_by(root, maker, sources)
     return {**made_by._asdict(), "tables": recorded_tables(root)[maker]}
 
 
-def _notes(root: Path) -> Path:
-    return root / "data" / "results" / "verified.json"
-
-
 def read_notes(root: Path) -> dict[str, dict[str, Any]]:
-    """Read what is noted of each page and command with recorded tables.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-
-    Returns
-    -------
-    dict
-        Page or command to ``code`` and ``modules`` (digests), ``libraries`` (versions),
-        ``tables`` (SHA-256 of each), ``verified``
-        (``all rows``, ``some rows``, or ``accepted: `` with a reason), and ``seconds`` and
-        ``workers`` of the last time that all rows were computed (None: never).
-    """
-    path = _notes(root)
-    found: dict[str, dict[str, Any]] = (
-        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    )
+    """What is noted of each maker, see the module."""
+    path = root / _NOTES
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return found
 
 
@@ -112,11 +80,10 @@ def note(
     root : Path
         The repository.
     maker : str
-        A page or a command with recorded tables.
     made_from : mapping
         :func:`digests`, taken before it ran: what is edited meanwhile counts as changed.
     verified : str
-        How that is known, see :func:`read_notes`.
+        How that is known, see the module.
     seconds : float or None
         How long all rows took; None if not all were computed.
     workers : int
@@ -132,33 +99,28 @@ def note(
         timed = {key: before.get(key) for key in timed}
     notes[maker] = {**made_from, "verified": verified, **timed}
     text = json.dumps(dict(sorted(notes.items())), indent=1, ensure_ascii=False)
-    write_atomic(_notes(root), text + "\n")
+    write_atomic(root / _NOTES, text + "\n")
 
 
 def stale(root: Path) -> list[str]:
-    """Find recorded tables that are older than the code that makes them.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
+    """Recorded tables that are older than the code that makes them.
 
     Returns
     -------
     list of str
-        One text per page or command: its tables, what changed, and what settles it.
+        One text per maker: its tables, what changed, and what settles it.
     """
-    notes, sources = read_notes(root), sources_of(root)
-    makers = recorded_tables(root)
+    notes, makers, sources = read_notes(root), recorded_tables(root), sources_of(root)
     found = []
     for maker, names in makers.items():
         what = _changes(root, maker, notes.get(maker), sources)
         if what:
-            tables = ", ".join(name.removesuffix(".csv") for name in names)
-            target = next(iter(names)).removesuffix(".csv") if is_command(maker) else maker
-            found.append(f"{maker} ({tables}): {', '.join(what)}; make verify PAGE={target}")
-    gone = sorted(notes.keys() - makers.keys())
-    return found + [f"{maker}: noted, but records nothing" for maker in gone]
+            stems = [name.removesuffix(".csv") for name in names]
+            target = stems[0] if is_command(maker) else maker
+            found.append(
+                f"{maker} ({', '.join(stems)}): {', '.join(what)}; make verify PAGE={target}"
+            )
+    return found + [f"{m}: noted, but records nothing" for m in sorted(notes.keys() - makers)]
 
 
 def _changes(
@@ -171,6 +133,8 @@ def _changes(
     if before is None:
         return ["it was never verified"]
     what = ["its code"] if before["code"] != now["code"] else []
-    for kind in ("modules", "libraries", "tables"):
-        what += changed(before.get(kind, {}), now[kind])
-    return what
+    return what + [
+        name
+        for kind in ("modules", "libraries", "tables")
+        for name in changed(before[kind], now[kind])
+    ]

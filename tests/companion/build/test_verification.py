@@ -123,7 +123,10 @@ def test_tolerance_without_reason_or_with_unknown_field_is_refused(root, entry):
 def test_command_prints_a_table_and_fails_on_a_difference(root, monkeypatch, capsys):
     monkeypatch.chdir(root)
     recompute(monkeypatch, TABLE)
+    assert verification.main(["--stale"]) == 1
+    assert "it was never verified" in capsys.readouterr().out
     assert verification.main([]) == 0
+    assert verification.main(["--stale"]) == 0
     assert "figure-1.csv        2 rows  agrees" in capsys.readouterr().out
     recompute(monkeypatch, TABLE.assign(rmse=[0.5, 0.34]))
     assert verification.main([]) == 1
