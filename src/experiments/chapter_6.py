@@ -75,16 +75,14 @@ def errors(
 
     Parameters
     ----------
-    data : Statistics or BidiagonalStatistics
-        Of m trajectories.
+    data, iterations, trials
+        As in :func:`dprl.private_evaluation.gpope.gpope_runs_not_private`.
     error : callable
         From parameters, shape (..., n), to numbers, shape (...): the MSPBE, say.
     settings : sequence of GPOPESetting
         Noises and reaches; a reach is > 0.
     clip : float
         h > 0; the step size of a setting is its reach divided by h.
-    iterations, trials : int
-        As in :func:`dprl.private_evaluation.gpope.gpope_runs_not_private`.
     rng : numpy.random.Generator
         Its seed decides draws and noise; the generator itself does not move on.
 

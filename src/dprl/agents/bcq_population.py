@@ -101,7 +101,8 @@ def train(
     Parameters
     ----------
     training, settings
-        From :func:`start`, or from this function; it is not changed. Settings of :func:`start`.
+        From :func:`start`, or from this function; it is not changed. The settings as for
+        :func:`start`.
     datasets : sequence of Transitions
         One per model; their sizes may differ. Actions in [-1, 1].
     updates : int

@@ -97,10 +97,8 @@ def train(
 
     Parameters
     ----------
-    training : DDPGTraining
-        From :func:`start`, or from this function; it is not changed.
-    task, settings
-        Those of :func:`start`.
+    training, task, settings
+        From :func:`start`, or from this function; it is not changed. The rest as for :func:`start`.
     steps : int
         Environment steps of each agent, >= 1, the warm-up included.
     chunk : int

@@ -522,14 +522,9 @@ def clustered_interval(
     values : array_like, shape (n,)
         One number per draw, for example the accuracy; finite.
     clusters : array_like of int, shape (n,) or (n, r)
-        The oracles that each draw uses.
+        The oracles that each draw uses: two or more, none of them in every draw.
     confidence : float
         In (0, 1).
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two oracles, or every draw uses the same one.
 
     Examples
     --------

@@ -121,7 +121,7 @@ def format_pairs(inputs: Recorded, outputs: Recorded, length: int | None = None)
     Parameters
     ----------
     inputs, outputs : Recorded
-        n trajectories each; row i of both starts in the same physics state.
+        n trajectories each; row i of both starts in the same physics state, to the last bit.
     length : int, optional
         The clipping length, 1 .. T; T if it is left out and both have the same.
 
@@ -129,11 +129,6 @@ def format_pairs(inputs: Recorded, outputs: Recorded, length: int | None = None)
     -------
     ndarray, shape (n, 2 d_A, L)
         First the d_A channels of the input, then those of the output; time is last.
-
-    Raises
-    ------
-    ValueError
-        If initial states differ, even in one bit, or dimensions of actions.
     """
     starts = [_starts(*one) for one in (("inputs", inputs), ("outputs", outputs))]
     if starts[0].shape != starts[1].shape:

@@ -166,13 +166,6 @@ def average_then_perturb(
     PrivateEstimate
         theta of shape (d,); neighbours replace one trajectory.
 
-    Raises
-    ------
-    TypeError
-        If data are averages, or an argument has the wrong type.
-    ValueError
-        If an argument is outside its range, or the blocks do not fit.
-
     Examples
     --------
     >>> from dprl.features import tabular

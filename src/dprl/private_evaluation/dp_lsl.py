@@ -142,14 +142,7 @@ def lsl_smooth_bound(
 
 
 def lsl_coefficient(features: ArrayLike, weights: ArrayLike, ridge: float) -> float:
-    """c = ||Phi|| ||rho||_inf / sqrt(2 lambda) of equation (1).
-
-    Parameters
-    ----------
-    features, weights : array_like, shapes (N, d) and (N,)
-        Phi, and rho in [0, 1].
-    ridge : float
-        lambda > 0.
+    """c = ||Phi|| ||rho||_inf / sqrt(2 lambda) of (1); Phi (N, d), rho (N,) in [0, 1], lambda > 0.
 
     Examples
     --------
@@ -183,15 +176,8 @@ def lsl_step_factor(
     improved : bool
         Subtract nothing; proved for every lambda > 0.
 
-    Raises
-    ------
-    ValueError
-        If the ridge is not above what is subtracted.
-
     Examples
     --------
-    >>> lsl_step_factor([[1.0]], [1.0], 2.0, size=1.0)
-    2.0
     >>> lsl_step_factor([[1.0]], [1.0], 2.0, size=1.0, improved=True)
     1.0
     """
@@ -224,7 +210,6 @@ class LSL(LeastSquares):
     improved : bool
         Less noise for the same promise, and for any lambda > 0: lambda in place of
         lambda - ||Phi||^2 ||rho||_inf. False is the algorithm as printed.
-
     """
 
     ridge: Any
@@ -384,10 +369,8 @@ def lsl_global_sensitivity(
     features : array_like, shape (N, d)
         Phi; each row has at most one entry that is not 0, each column one value c_g > 0:
         ``tabular`` and ``aggregation`` of :mod:`dprl.features`.
-    weights : array_like, shape (N,)
-        rho in [0, 1].
-    ridge : float
-        lambda > 0.
+    weights, ridge
+        As in :func:`lsl_coefficient`.
     f_max, f_min : float
         Range of the returns, f_min < f_max and f_max > 0.
 

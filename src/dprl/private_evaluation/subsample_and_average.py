@@ -133,7 +133,7 @@ def base_promise(
     Raises
     ------
     ValueError
-        If an argument is outside its range, or the accounting refuses.
+        Also if the accounting refuses.
 
     Examples
     --------
@@ -377,10 +377,8 @@ def subsample_and_average(
 
     Raises
     ------
-    TypeError
-        If data are averages, or an argument has the wrong type.
     ValueError
-        If an argument is outside its range, or the accounting refuses the promise: "printed"
+        Also if the accounting refuses the promise: "printed"
         and "closed-form" need mk so large that the base delta is below 1, "printed" also
         epsilon <= 4 ln(2/delta).
 

@@ -55,14 +55,10 @@ def online(scores: ArrayLike, members: ArrayLike, *, groups: ArrayLike | None = 
     ndarray, shape (models, records)
         Larger speaks for a member; 0 where the shadows know nothing.
 
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, or some record lacks shadows of one kind.
-
     Notes
     -----
-    All records have one pair of variances, as the source advises for less than about 64 shadow
+    Each record needs shadows of both kinds. All records have one pair of variances, as the source
+    advises for less than about 64 shadow
     models, with the number of observations minus that of records in the denominator. Standard
     deviations are at least a millionth of the spread of all the shadows' scores.
     O(models^2 x records x k).

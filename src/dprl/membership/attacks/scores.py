@@ -99,26 +99,9 @@ def step_distance(
 ) -> FloatArray:
     """Minus the mean over steps of ``|a_in[t] - a_out[t]|_1 / d_A``: step beside step.
 
-    Only steps that both trajectories have count, so that a fall ends the comparison.
-
-    Parameters
-    ----------
-    a_in, a_out : array_like, shapes (..., T, d_A) that broadcast to each other
-        As for :func:`action_distance`, but with one T.
-    lengths_in, lengths_out : array_like of int, shape (...)
-        Steps that count, 1 ... T, of each.
-    steps : int, optional
-        Compare no more than the first so many.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        At most 0.
-
-    Raises
-    ------
-    ValueError
-        If a shape, a length or a value is outside what is said above.
+    Only steps that both trajectories have count, so that a fall ends the comparison, and no more
+    than the first ``steps``. Shape (...), at most 0; the rest as for :func:`action_distance`, but
+    with one T.
 
     Examples
     --------

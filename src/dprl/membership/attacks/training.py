@@ -217,27 +217,11 @@ def train_to_plateau(
 
     All are trained for ``settings.steps``; then, from the start, for twice as many, and so on,
     until a doubling no longer lowers the mean loss (5.2) on the pairs held out, or would exceed
-    ``most_steps``. The networks with the lowest mean loss are returned.
+    ``most_steps`` >= ``settings.steps``. The networks with the lowest mean loss are returned, in
+    the order given; ``settings.steps`` of each says how long it was trained.
 
-    Parameters
-    ----------
-    data, held_out : sequence of (pairs, labels)
-        Of each training, as for :func:`train_many`; ``held_out`` may differ in number.
-    settings : TCNSettings
-    seeds : sequence of int
-        One for each training.
-    most_steps : int
-        At least ``settings.steps``.
-
-    Returns
-    -------
-    list of Classifier
-        In the order given; ``settings.steps`` of each says how long it was trained.
-
-    Raises
-    ------
-    ValueError
-        As :func:`train_many`; also if ``most_steps`` is too small or the sets differ in number.
+    ``data`` and ``held_out`` are (pairs, labels) of each training, as for :func:`train_many`;
+    those held out may differ in number.
     """
     check.instance("settings", settings, TCNSettings)
     if check.whole("most_steps", most_steps) < settings.steps:
