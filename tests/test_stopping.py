@@ -205,6 +205,11 @@ def test_initial_sample_size_is_the_printed_formula():
         assert stopping.initial_sample_size(a, b) == printed == n
 
 
+def noise_tail(x, eps):
+    """Pr[rho - nu > x], equation (3) of the sample sizes."""
+    return 2 / 3 * np.exp(-eps * x / 4) - np.exp(-eps * x / 2) / 6
+
+
 @pytest.mark.parametrize("eps", [0.2, 1.0, 3.0])
 def test_noise_tail_is_the_tail_of_the_difference(eps):
     def integrand(r, x):  # rho - nu > x, given rho: nu < rho - x
@@ -215,8 +220,8 @@ def test_noise_tail_is_the_tail_of_the_difference(eps):
             integrate.quad(integrand, *ends, args=(x,), epsabs=1e-13, limit=200)[0]
             for ends in ((-200 / eps, 0), (0, x), (x, x + 200 / eps))
         )
-        assert stopping.noise_tail(x, eps) == pytest.approx(tail, rel=1e-8)
-    assert stopping.noise_tail(0.0, eps) == 0.5
+        assert noise_tail(x, eps) == pytest.approx(tail, rel=1e-8)
+    assert noise_tail(0.0, eps) == 0.5
 
 
 @given(st.floats(0.01, 1), st.integers(1, 10_000), st.floats(1e-4, 100), st.floats(1e-6, 0.99))
@@ -227,7 +232,7 @@ def test_noise_allowance_solves_its_equation_and_covers_the_tail(alpha, start, e
         math.log(2 / 3 / failure), rel=1e-9, abs=1e-9
     )
     n = np.arange(start, start + 2_000)
-    assert stopping.noise_tail(kappa * alpha * n, eps).sum() <= failure * (1 + 1e-9)
+    assert noise_tail(kappa * alpha * n, eps).sum() <= failure * (1 + 1e-9)
 
 
 def test_usefulness_factor_is_5_without_noise_and_grows_as_epsilon_falls():
@@ -264,7 +269,7 @@ def test_efficiency_factor_leaves_room_for_the_noise():
         for eps in (0.01, 1.0):
             kappa = stopping.efficiency_factor(0.1, beta, eps) - 6
             n = stopping.initial_sample_size(0.1, beta)
-            assert 0.7 * beta < stopping.noise_tail(kappa * 0.1 * n, eps) <= beta
+            assert 0.7 * beta < noise_tail(kappa * 0.1 * n, eps) <= beta
     assert stopping.efficiency_factor(0.1, 0.9, 1.0) == 6
 
 
@@ -604,18 +609,13 @@ def test_what_comes_after_the_stop_does_not_matter():
     assert first.samples < len(losses)
 
 
-@pytest.mark.parametrize("kind", ["private", *stopping.READINGS])
-def test_one_stream_or_one_for_each_run(kind):
+def test_one_stream_or_one_for_each_run():
     losses = losses_of(np.random.default_rng(2))
 
     def go(losses, **more):
         rng = np.random.default_rng(6)
-        if kind == "private":
-            return stopping.private_sequential_runs(
-                losses, **RULE, epsilon_stop=1, epsilon_choice=1, rng=rng, **more
-            )
-        return stopping.printed_sequential_runs(
-            losses, **RULE, epsilon=1, reading=kind, rng=rng, **more
+        return stopping.private_sequential_runs(
+            losses, **RULE, epsilon_stop=1, epsilon_choice=1, rng=rng, **more
         )
 
     one = go(losses, runs=30)
@@ -623,16 +623,6 @@ def test_one_stream_or_one_for_each_run(kind):
     assert (one.samples == each.samples).all()
     assert (one.chosen == each.chosen).all()
     assert (one.stopped == each.stopped).all()
-
-
-def test_printed_runs_use_the_doubled_choice():
-    losses = np.zeros((60, 2), dtype=int)
-    losses[0, 1] = losses[1, 1] = 1
-    out = stopping.printed_sequential_runs(
-        losses, **RULE, epsilon=0.7, reading="one draw", runs=40_000, rng=np.random.default_rng(1)
-    )
-    law = 1 / (1 + math.exp(-0.7 * 2))  # exp(-eps sum), no half
-    assert (out.chosen == 0).mean() == pytest.approx(law, abs=5 * math.sqrt(law * (1 - law) / 4e4))
 
 
 def test_the_choice_uses_the_observations_up_to_the_stop_and_no_other():
@@ -772,14 +762,13 @@ BAD = {
         "together with runs",
     ),
     "no runs for one stream": (
-        lambda: stopping.printed_sequential_runs(
-            FLAT, **RULE, epsilon=1, reading="one draw", rng=RNG
+        lambda: stopping.private_sequential_runs(
+            FLAT, **RULE, epsilon_stop=1, epsilon_choice=1, rng=RNG
         ),
         "together with runs",
     ),
     "no totals": (lambda: stopping.choose(np.zeros((2, 0)), 1.0, RNG), "one number per function"),
     "negative totals": (lambda: stopping.exponential_mechanism([-1, 2], 1.0), "not be negative"),
-    "negative noise": (lambda: stopping.noise_tail(-1.0, 1.0), "x must not be negative"),
     "allowed failure 0": (
         lambda: stopping.noise_allowance(0.1, 10, 1.0, 0.0),
         "failure must lie strictly",

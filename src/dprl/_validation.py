@@ -143,6 +143,15 @@ def finite_array(name: str, values: ArrayLike, ndim: int | None = None) -> Float
     return x
 
 
+def zeros_and_ones(name: str, values: ArrayLike) -> NDArray[np.int8]:
+    """An array of 0 and 1, or of booleans, as small integers."""
+    raw = unmasked(name, values)
+    v = raw if raw.dtype.kind == "b" else finite_array(name, values)
+    if v.dtype.kind != "b" and not ((v == 0) | (v == 1)).all():
+        raise ValueError(f"{name} must hold only 0 and 1")
+    return v.astype(np.int8)
+
+
 def positive_array(name: str, values: ArrayLike) -> FloatArray:
     """Finite numbers > 0."""
     x = finite_array(name, values)

@@ -239,7 +239,7 @@ def counting_query(hits: ArrayLike) -> FloatArray:
     >>> counting_query([[1, 0], [1, 1], [0, 0], [1, 0]]).tolist()
     [0.75, 0.25]
     """
-    h = _zeros_and_ones("hits", hits)
+    h = check.zeros_and_ones("hits", hits)
     if h.ndim not in (1, 2) or h.shape[0] == 0:
         raise ValueError(f"hits must have shape (n,) or (n, k) with n >= 1, got {h.shape}")
     return np.asarray(h.mean(axis=0))
@@ -270,7 +270,7 @@ def counting_sensitivity(patterns: ArrayLike, n_records: int, order: float = 1.0
     >>> counting_sensitivity([[0] * 4, [1] * 4], n_records=100)
     0.04
     """
-    h = _zeros_and_ones("patterns", patterns)
+    h = check.zeros_and_ones("patterns", patterns)
     if h.ndim != 2 or 0 in h.shape:
         raise ValueError(f"patterns must have shape (r, k), none of them 0, got {h.shape}")
     n = check.whole("n_records", n_records)
@@ -278,10 +278,3 @@ def counting_sensitivity(patterns: ArrayLike, n_records: int, order: float = 1.0
     if p < 1:
         raise ValueError(f"order must be at least 1, got {order!r}")
     return float(max(np.linalg.norm(h - row, ord=p, axis=1).max() for row in h) / n)
-
-
-def _zeros_and_ones(name: str, values: ArrayLike) -> FloatArray:
-    h = check.finite_array(name, values)
-    if not np.isin(h, (0.0, 1.0)).all():
-        raise ValueError(f"{name} must hold only 0 and 1")
-    return h

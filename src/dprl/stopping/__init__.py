@@ -19,7 +19,6 @@ from dprl.stopping.rules import SequentialRelease as SequentialRelease
 from dprl.stopping.rules import SequentialRuns as SequentialRuns
 from dprl.stopping.rules import choose as choose
 from dprl.stopping.rules import exponential_mechanism as exponential_mechanism
-from dprl.stopping.rules import printed_sequential_runs as printed_sequential_runs
 from dprl.stopping.rules import private_sequential_learning as private_sequential_learning
 from dprl.stopping.rules import private_sequential_runs as private_sequential_runs
 from dprl.stopping.rules import stop_printed as stop_printed
@@ -33,7 +32,6 @@ from dprl.stopping.sample_sizes import fixed_sample_size as fixed_sample_size
 from dprl.stopping.sample_sizes import initial_sample_size as initial_sample_size
 from dprl.stopping.sample_sizes import lateness as lateness
 from dprl.stopping.sample_sizes import noise_allowance as noise_allowance
-from dprl.stopping.sample_sizes import noise_tail as noise_tail
 from dprl.stopping.sample_sizes import packing_limit as packing_limit
 from dprl.stopping.sample_sizes import penalty_constant as penalty_constant
 from dprl.stopping.sample_sizes import (

@@ -25,7 +25,7 @@ from scipy import stats
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.stopping.rules import _check_reading, _checks
+from dprl.stopping.rules import check_reading, checked_sums
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _LARGEST_WORK = 2e6  # panels times checks: about a second
@@ -55,9 +55,9 @@ def printed_law(
     >>> law.size, round(float(law[1]), 5), round(float(law.sum()), 12)
     (13, 0.00544, 1.0)
     """
-    s, _, n = _checks(sums, alpha, beta)
+    s, _, n = checked_sums(sums, alpha, beta)
     scale = 1 / check.positive("epsilon", epsilon)
-    _check_reading(reading)
+    check_reading(reading)
     margin = s - alpha * (n + 1)
     if reading == "one draw":
         least = np.minimum.accumulate(margin, axis=-1)
@@ -99,7 +99,7 @@ def private_law(sums: ArrayLike, alpha: float, beta: float, epsilon: float) -> F
     >>> law.size, round(float(law.sum()), 12)
     (13, 1.0)
     """
-    s, _, n = _checks(sums, alpha, beta)
+    s, _, n = checked_sums(sums, alpha, beta)
     eps = check.positive("epsilon", epsilon)
     margins = (s - alpha * n).reshape(-1, n.size)
     rows, index = np.unique(margins, axis=0, return_inverse=True)

@@ -77,7 +77,7 @@ def finite_class_sums(losses: ArrayLike, signs: ArrayLike) -> IntArray:
     >>> finite_class_sums([[0, 1], [1, 1], [1, 1]], [1, -1, -1]).tolist()
     [1, 1, 2]
     """
-    f, s = _zeros_and_ones("losses", losses), _signs(signs)
+    f, s = check.zeros_and_ones("losses", losses), _signs(signs)
     if f.ndim not in (2, 3) or 0 in f.shape:
         raise ValueError(
             "losses must have shape (n, k) or (runs, n, k), with at least one observation and "
@@ -234,7 +234,7 @@ def _steps(
 ) -> tuple[np.ndarray, IntArray, IntArray]:
     """Points; sigma y; sigma (1 - 2y): the sum at t is that of sigma y plus a suffix sum."""
     x, s = check.finite_array("points", points), _signs(signs)
-    y = np.zeros(1, dtype=np.int64) if labels is None else _zeros_and_ones("labels", labels)
+    y = np.zeros(1, dtype=np.int64) if labels is None else check.zeros_and_ones("labels", labels)
     if x.ndim not in (1, 2) or x.size == 0:
         raise ValueError(f"points must have shape (n,) or (runs, n), n >= 1, got {x.shape}")
     shapes = [x.shape, s.shape] if labels is None else [x.shape, s.shape, y.shape]
@@ -320,14 +320,6 @@ def _child_slots(
 
 
 # -- checks --------------------------------------------------------------------------------
-
-
-def _zeros_and_ones(name: str, values: ArrayLike) -> IntArray:
-    raw = check.unmasked(name, values)
-    v = raw if raw.dtype.kind == "b" else check.finite_array(name, values)
-    if v.dtype.kind != "b" and not ((v == 0) | (v == 1)).all():
-        raise ValueError(f"{name} must hold only 0 and 1")
-    return v.astype(np.int8)
 
 
 def _signs(signs: ArrayLike) -> IntArray:

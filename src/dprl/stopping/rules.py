@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
 from dprl.privacy import Guarantee
-from dprl.stopping.penalties import _zeros_and_ones, fair_signs, finite_class_sums
+from dprl.stopping.penalties import fair_signs, finite_class_sums
 from dprl.stopping.sample_sizes import initial_sample_size
 
 #: The relation under which the guarantee is proved.
@@ -70,7 +70,7 @@ def stop_without_privacy(sums: ArrayLike, alpha: float, beta: float) -> IntArray
     >>> int(stop_without_privacy(np.zeros(100), 0.5, 0.5))
     29
     """
-    s, start, n = _checks(sums, alpha, beta)
+    s, start, n = checked_sums(sums, alpha, beta)
     return _first(s < alpha * n, start)
 
 
@@ -110,9 +110,9 @@ def stop_printed(
     >>> stop_printed(paths, 0.5, 0.5, 0.1, "fresh draws", np.random.default_rng(0)).tolist()
     [29, 29, 30, 30]
     """
-    s, start, n = _checks(sums, alpha, beta)
+    s, start, n = checked_sums(sums, alpha, beta)
     scale = 1 / check.positive("epsilon", epsilon)
-    _check_reading(reading)
+    check_reading(reading)
     source = check.generator(rng)
     if reading == "one draw":
         delta = np.asarray(source.laplace(scale=scale, size=s.shape[:-1]))
@@ -155,31 +155,29 @@ def stop_privately(
     >>> stop_privately(paths, 0.5, 0.5, 0.5, np.random.default_rng(0)).tolist()
     [29, 30, 29, 32]
     """
-    s, start, n = _checks(sums, alpha, beta)
+    s, start, n = checked_sums(sums, alpha, beta)
     eps, source = check.positive("epsilon", epsilon), check.generator(rng)
     check.positive("4/epsilon", 4 / eps)
     rho = np.asarray(source.laplace(scale=2 / eps, size=s.shape[:-1]))
     return _step_by_step(s - alpha * n, start, rho, lambda k: source.laplace(0, 4 / eps, k))
 
 
-def _checks(sums: ArrayLike, alpha: float, beta: float) -> tuple[FloatArray, int, IntArray]:
+def checked_sums(sums: ArrayLike, alpha: float, beta: float) -> tuple[FloatArray, int, IntArray]:
     """The sums from n = N on, N, and these n."""
     s = check.finite_array("sums", sums)
-    start = _start(s.shape[-1] if s.ndim else 0, alpha, beta)
+    start = initial_sample_size(alpha, beta)
+    _long_enough(s.shape[-1] if s.ndim else 0, start)
     return s[..., start - 1 :], start, np.arange(start, s.shape[-1] + 1)
 
 
-def _start(length: int, alpha: float, beta: float) -> int:
-    """N, if the stream is that long."""
-    start = initial_sample_size(alpha, beta)
+def _long_enough(length: int, start: int) -> None:
     if length < start:
         raise ValueError(
             f"the stream must hold at least N(alpha, beta) = {start} observations, got {length}"
         )
-    return start
 
 
-def _check_reading(reading: str) -> None:
+def check_reading(reading: str) -> None:
     if reading not in READINGS:
         raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {reading!r}")
 
@@ -230,9 +228,9 @@ def exponential_mechanism(total_losses: ArrayLike, epsilon: float) -> FloatArray
     >>> exponential_mechanism([0, 2], 1.0).round(4).tolist()  # e : 1
     [0.7311, 0.2689]
     """
-    total, eps = _totals(total_losses), check.positive("epsilon", epsilon)
+    eps, above = check.positive("epsilon", epsilon), _above_the_least(total_losses)
     with np.errstate(over="ignore"):  # what is beyond the numbers has weight 0
-        weight = np.exp(-eps / 2 * (total - total.min(axis=-1, keepdims=True)))
+        weight = np.exp(-eps / 2 * above)
     out: FloatArray = weight / weight.sum(axis=-1, keepdims=True)
     return out
 
@@ -256,21 +254,20 @@ def choose(total_losses: ArrayLike, epsilon: float, rng: np.random.Generator) ->
     >>> choose([[0, 50], [50, 0]], 1.0, np.random.default_rng(0)).tolist()
     [0, 1]
     """
-    total, eps = _totals(total_losses), check.positive("epsilon", epsilon)
-    above = total - total.min(axis=-1, keepdims=True)  # the same law, and no overflow
+    eps, above = check.positive("epsilon", epsilon), _above_the_least(total_losses)
     with np.errstate(over="ignore"):
-        noisy = -eps / 2 * above + check.generator(rng).gumbel(size=total.shape)
+        noisy = -eps / 2 * above + check.generator(rng).gumbel(size=above.shape)
     out: IntArray = np.asarray(noisy.argmax(axis=-1))
     return out
 
 
-def _totals(total_losses: ArrayLike) -> FloatArray:
-    total = check.finite_array("total_losses", total_losses)
+def _above_the_least(total_losses: ArrayLike) -> FloatArray:
+    """Losses less the least one: the same law, and no overflow."""
+    total = check.array_from("total_losses", total_losses)
     if total.ndim == 0 or total.shape[-1] == 0:
         raise ValueError(f"total_losses must hold one number per function, got {total.shape}")
-    if (total < 0).any():
-        raise ValueError(f"total_losses must not be negative, got {total.min()}")
-    return total
+    out: FloatArray = total - total.min(axis=-1, keepdims=True)
+    return out
 
 
 # -- the whole algorithm -----------------------------------------------------------------------
@@ -369,7 +366,7 @@ def private_sequential_learning(
         0.0,
         NEIGHBOURS,
     )
-    f = _zeros_and_ones("losses", losses)
+    f = check.zeros_and_ones("losses", losses)
     if f.ndim != 2:
         raise ValueError(f"losses must have shape (n, k), got {f.shape}")
     out = private_sequential_runs(
@@ -418,63 +415,8 @@ def private_sequential_runs(
     (3,)
     """
     check.positive("epsilon_stop", epsilon_stop)
-    f, count = _streams(losses, runs, alpha, beta)
-    eps = check.positive("epsilon_choice", epsilon_choice)
-    return _runs(
-        f, count, lambda sums: stop_privately(sums, alpha, beta, epsilon_stop, rng), eps, rng
-    )
-
-
-def printed_sequential_runs(
-    losses: ArrayLike,
-    *,
-    alpha: float,
-    beta: float,
-    epsilon: float,
-    reading: str,
-    rng: np.random.Generator,
-    runs: int | None = None,
-) -> SequentialRuns:
-    """Many runs of the poster's algorithm: rule (2), then (4) without the 1/2. Not private.
-
-    Read as follows: the penalty is that of the class, the sum of losses is over the
-    observations that were drawn, and the weights of the choice are exp(-eps sum_i f(X_i)).
-
-    Parameters
-    ----------
-    losses, alpha, beta, rng, runs
-        As in :func:`private_sequential_runs`.
-    epsilon : float
-        > 0, used for both stages as printed.
-    reading : str
-        "one draw" or "fresh draws".
-
-    Returns
-    -------
-    SequentialRuns
-
-    Examples
-    --------
-    >>> out = printed_sequential_runs(
-    ...     np.zeros((60, 2)), alpha=0.5, beta=0.5, epsilon=1, reading="one draw", runs=3,
-    ...     rng=np.random.default_rng(0))
-    >>> out.samples.tolist()
-    [29, 29, 29]
-    """
-    eps = check.positive("epsilon", epsilon)
-    _check_reading(reading)
-    f, count = _streams(losses, runs, alpha, beta)
-    # 2 eps: (4) with exp(-eps sum)
-    return _runs(
-        f, count, lambda sums: stop_printed(sums, alpha, beta, eps, reading, rng), 2 * eps, rng
-    )
-
-
-def _streams(
-    losses: ArrayLike, runs: int | None, alpha: float, beta: float
-) -> tuple[IntArray, int]:
-    """The losses and the number of runs; everything is checked before a number is drawn."""
-    f = _zeros_and_ones("losses", losses)
+    check.positive("epsilon_choice", epsilon_choice)
+    f = check.zeros_and_ones("losses", losses)
     if f.ndim == 2 and runs is not None:
         count = check.whole("runs", runs)
     elif f.ndim == 3 and runs is None:
@@ -484,19 +426,10 @@ def _streams(
             "give losses of shape (n, k) together with runs, or losses of shape (runs, n, k); "
             f"got shape {f.shape} and runs {runs!r}"
         )
-    _start(f.shape[-2], alpha, beta)
-    return f, count
-
-
-def _runs(
-    f: IntArray,
-    count: int,
-    stop: Callable[[IntArray], IntArray],
-    epsilon_choice: float,
-    rng: np.random.Generator,
-) -> SequentialRuns:
     length = f.shape[-2]
-    when = stop(finite_class_sums(f, fair_signs((count, length), rng)))
+    _long_enough(length, initial_sample_size(alpha, beta))
+    sums = finite_class_sums(f, fair_signs((count, length), rng))
+    when = stop_privately(sums, alpha, beta, epsilon_stop, rng)
     samples = np.where(when > 0, when, length)
     if f.ndim == 2:
         totals = np.cumsum(f, axis=0, dtype=np.int64)[samples - 1]

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize
 
@@ -98,27 +97,6 @@ def deviation_failure(alpha: float, start: int) -> float:
 
 
 # -- the private rule ------------------------------------------------------------------------
-
-
-def noise_tail(x: ArrayLike, epsilon_stop: float) -> FloatArray:
-    """Pr[rho - nu > x] of (3), for noise of scales 2/eps_1 and 4/eps_1.
-
-    Parameters
-    ----------
-    x : array_like
-        >= 0.
-    epsilon_stop : float
-        eps_1 > 0.
-
-    Examples
-    --------
-    >>> noise_tail([0.0, 10.0], 1.0).round(6).tolist()
-    [0.5, 0.0536]
-    """
-    v, eps = check.finite_array("x", x), check.positive("epsilon_stop", epsilon_stop)
-    if (v < 0).any():
-        raise ValueError(f"x must not be negative, got {v.min()}")
-    return 2 / 3 * np.exp(-eps * v / 4) - np.exp(-eps * v / 2) / 6  # (3)
 
 
 def noise_allowance(alpha: float, start: int, epsilon_stop: float, failure: float) -> float:
