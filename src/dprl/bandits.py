@@ -427,11 +427,9 @@ def exact_plays(means: ArrayLike, horizon: int) -> FloatArray:
     >>> (0.8 * plays[:, 1]).round(6).tolist()  # the regret: Delta/2 and Delta - Delta^2/6
     [0.4, 0.693333]
     """
-    mu = check.finite_array("means", means)
+    mu = check.unit_array("means", means)
     if mu.ndim < 1 or mu.shape[-1] != 2:
         raise ValueError(f"means must have two entries in the last axis, got shape {mu.shape}")
-    if (mu < 0).any() or (mu > 1).any():
-        raise ValueError("means must lie in [0, 1]")
     horizon = check.whole("horizon", horizon)
     pairs = mu.reshape(-1, 2)
     x, weight = _nodes(horizon)  # degree (n_1 + n_2) + 1 <= horizon

@@ -99,7 +99,9 @@ def lsl(
     check.instance("statistics", statistics, VisitStatistics)
     phi = feature_matrix(features, statistics.n_states)
     gamma = visit_weights(statistics, weights)
-    matrix = _ridge_matrix(statistics, phi, gamma, ridge)
+    gram = np.einsum("sd,...s,se->...de", phi, gamma, phi, optimize=True)
+    lam = check.positive("ridge", ridge) / (2 * statistics.n_trajectories)
+    matrix = gram + lam * np.eye(phi.shape[1])
     target = (gamma * statistics.mean_returns) @ phi
     return np.asarray(np.linalg.solve(matrix, target[..., None])[..., 0], dtype=np.float64)
 
@@ -220,15 +222,6 @@ def excess_ridge_risk(
     step = _parameters(theta, phi) - _parameters(minimiser, phi)
     fit = ((step @ phi.T) ** 2 * gamma).sum(axis=-1)
     out: FloatArray = fit + lam / (2 * statistics.n_trajectories) * (step**2).sum(axis=-1)
-    return out
-
-
-def _ridge_matrix(
-    statistics: VisitStatistics, phi: FloatArray, gamma: FloatArray, ridge: float
-) -> FloatArray:
-    lam = check.positive("ridge", ridge)
-    gram = np.einsum("sd,...s,se->...de", phi, gamma, phi, optimize=True)
-    out: FloatArray = gram + lam / (2 * statistics.n_trajectories) * np.eye(phi.shape[1])
     return out
 
 

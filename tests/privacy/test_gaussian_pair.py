@@ -1,6 +1,7 @@
 """The exact profile of two Gaussians against closed forms, other integrals and samples."""
 
 import itertools
+import math
 
 import mpmath
 import numpy as np
@@ -76,7 +77,10 @@ def test_one_dimension_to_twelve_digits_against_high_precision(log_distance, log
         expected = float(in_one_dimension(distance, 1.0, s2, eps))
     computed = gaussian_pair_delta(distance, 1.0, s2, eps)
     if expected > 1e-290:
-        assert computed == pytest.approx(expected, rel=1e-12, abs=0)
+        # near the border at R = 0 the next floating-point sigma may change more than that
+        nudged = gaussian_pair_delta(distance, 1.0, math.nextafter(s2, math.inf), eps)
+        allowed = 1e-12 * expected + abs(nudged - computed)
+        assert abs(computed - expected) <= allowed
     else:
         assert computed <= 2e-290
 

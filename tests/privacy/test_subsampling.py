@@ -461,7 +461,7 @@ def test_sizes_and_targets(arguments, error):
         (lambda: optimal_composition_epsilon(0.1, 0.0, 5, 0.0), "target_delta"),
         (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 10, 0.05), "already costs"),
         (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 10, 1.0), "base_delta must lie"),
-        (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 10, -0.1), "base_delta must not"),
+        (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 10, -0.1), "base_delta must lie"),
         (lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 11), "k must not exceed n"),
         (
             lambda: base_guarantee_optimal(0.1, 0.1, 10, 4, 5, 1e-3, noise=lambda e, d: 1 / e),

@@ -132,12 +132,8 @@ def largest_true_positive_rate(
     >>> float(largest_true_positive_rate(0.05, epsilon=0.1, delta=0.0).round(4))
     0.0553
     """
-    fpr = check.finite_array("false_positive_rate", false_positive_rate)
-    if (fpr < 0).any() or (fpr > 1).any():
-        raise ValueError("false_positive_rate must lie in [0, 1]")
-    eps, d = check.real("epsilon", epsilon), check.below_one("delta", delta)
-    if eps < 0:
-        raise ValueError(f"epsilon must not be negative, got {epsilon!r}")
+    fpr = check.unit_array("false_positive_rate", false_positive_rate)
+    eps, d = check.not_negative("epsilon", epsilon), check.below_one("delta", delta)
     rising = np.exp(min(eps, 700.0)) * fpr + d  # e^700 is about the largest number
     falling = 1 - np.exp(-eps) * (1 - d - fpr)
     out: FloatArray = np.clip(np.minimum(rising, falling), 0.0, 1.0)  # (2)

@@ -95,8 +95,8 @@ def optimal_composition_delta(epsilon: float, delta: float, m: int, target_epsil
     >>> round(optimal_composition_delta(0.1, 1e-6, 100, 3.0), 9)
     0.001461258
     """
-    e, d, count = _release(epsilon, delta, m)
-    target = check.not_negative("target_epsilon", target_epsilon)
+    e, d = check.not_negative("epsilon", epsilon), check.below_one("delta", delta)
+    count, target = check.whole("m", m), check.not_negative("target_epsilon", target_epsilon)
     return total_delta(d, count, expected_excess(*composed_loss(e, count), target))
 
 
@@ -123,8 +123,8 @@ def optimal_composition_epsilon(epsilon: float, delta: float, m: int, target_del
     >>> optimal_composition_epsilon(0.01, 1e-6, 100, 1e-5)
     inf
     """
-    e, d, count = _release(epsilon, delta, m)
-    target = check.open_unit("target_delta", target_delta)
+    e, d = check.not_negative("epsilon", epsilon), check.below_one("delta", delta)
+    count, target = check.whole("m", m), check.open_unit("target_delta", target_delta)
     losses, masses = composed_loss(e, count)
 
     def kept(level: float) -> bool:
@@ -172,13 +172,6 @@ def total_delta(step_delta: float, m: int, excess: float) -> float:
     """1 - (1 - delta_0)^m (1 - excess), without a difference of nearly equal numbers."""
     spent = float(-np.expm1(m * np.log1p(-step_delta))) if step_delta < 1 else 1.0
     return min(spent + (1 - spent) * excess, 1.0)
-
-
-def _release(epsilon: float, delta: float, m: int) -> tuple[float, float, int]:
-    e, d = check.not_negative("epsilon", epsilon), check.not_negative("delta", delta)
-    if d >= 1:
-        raise ValueError(f"delta must lie in [0, 1), got {delta!r}")
-    return e, d, check.whole("m", m)
 
 
 def at_least_zero(name: str, values: ArrayLike) -> FloatArray:

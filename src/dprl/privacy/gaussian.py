@@ -66,12 +66,8 @@ def gaussian_delta(sensitivity: float, sigma: float, epsilon: float) -> float:
     >>> f"{gaussian_delta(1e-12, 1.0, 0.0) * math.sqrt(2 * math.pi):.12g}"  # s phi(0)
     '1e-12'
     """
-    shift = check.real("sensitivity", sensitivity)
-    scale = check.positive("sigma", sigma)
-    eps = check.real("epsilon", epsilon)
-    if shift < 0 or eps < 0:
-        raise ValueError(f"sensitivity and epsilon must not be negative, got {shift}, {eps}")
-    s = shift / scale
+    eps = check.not_negative("epsilon", epsilon)
+    s = check.not_negative("sensitivity", sensitivity) / check.positive("sigma", sigma)
     return _profile(s, eps / s - s / 2) if s > 0 else 0.0
 
 

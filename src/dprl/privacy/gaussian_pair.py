@@ -45,10 +45,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special
+from scipy import special
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
+from dprl.privacy.averages import root_above_zero
 from dprl.privacy.gaussian import gaussian_delta
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -216,12 +217,7 @@ def gaussian_pair_epsilon(
     def excess(eps: float) -> float:
         return float(np.log(max(_delta(shift, s1, s2, eps, d), 1e-320) / target))
 
-    if excess(0.0) <= 0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0:
-        high *= 2
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-13, rtol=1e-11))
+    return root_above_zero(excess)
 
 
 def gaussian_pair_renyi(

@@ -43,9 +43,7 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         check.positive("epsilon", self.epsilon)
-        delta = check.real("delta", self.delta)
-        if not 0 <= delta < 1:
-            raise ValueError(f"delta must lie in [0, 1), got {self.delta!r}")
+        check.below_one("delta", self.delta)
         if not isinstance(self.neighbours, str) or not self.neighbours.strip():
             raise ValueError("neighbours must say the relation, e.g. 'replace one trajectory'")
 

@@ -142,11 +142,9 @@ def laplace_delta(sensitivity: float, scale: float, epsilon: float) -> float:
     >>> laplace_delta(1.0, 2.0, 0.5), round(laplace_delta(1.0, 2.0, 0.0), 6)
     (0.0, 0.221199)
     """
-    shift, sigma = check.real("sensitivity", sensitivity), check.positive("scale", scale)
-    eps = check.real("epsilon", epsilon)
-    if shift < 0 or eps < 0:
-        raise ValueError(f"sensitivity and epsilon must not be negative, got {shift}, {eps}")
-    return float(-np.expm1(min(eps - shift / sigma, 0.0) / 2)) + 0.0  # (3); no negative zero
+    top = check.not_negative("sensitivity", sensitivity) / check.positive("scale", scale)
+    eps = check.not_negative("epsilon", epsilon)
+    return float(-np.expm1(min(eps - top, 0.0) / 2)) + 0.0  # (3); no negative zero
 
 
 def laplace_loss_cdf(loss: ArrayLike, sensitivity: float, scale: float) -> FloatArray:

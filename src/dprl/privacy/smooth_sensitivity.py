@@ -67,16 +67,10 @@ def smoothing_constants(
     ([122.3873, 0.1224], [0.006257, 6.256675])
     """
     eps, tail, d = np.broadcast_arrays(
-        check.finite_array("epsilon", epsilon),
-        check.finite_array("delta", delta),
-        check.finite_array("dimension", dimension),
+        check.positive_array("epsilon", epsilon),
+        check.open_unit_array("delta", delta),
+        check.array_from("dimension", dimension, 1),
     )
-    if (eps <= 0).any():
-        raise ValueError(f"epsilon must be positive, got {eps.min()}")
-    if ((tail <= 0) | (tail >= 1)).any():
-        raise ValueError("delta must lie strictly between 0 and 1")
-    if (d < 1).any():
-        raise ValueError(f"dimension must be at least 1, got {d.min()}")
     alpha: FloatArray = np.asarray(5 * np.sqrt(2 * np.log(2 / tail)) / eps)  # (1)
     beta: FloatArray = np.asarray(eps / (4 * (d + np.log(2 / tail))))  # (2)
     return alpha, beta

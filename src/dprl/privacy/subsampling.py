@@ -151,9 +151,6 @@ def amplified_elementary(
         return plain_number(step), plain_number(np.where(d == 0, 0.0, q * np.exp(e) * d))
 
 
-# -- composition --------------------------------------------------------------------------
-
-
 # -- sub-sampling and composition together ------------------------------------------------
 
 
@@ -411,9 +408,7 @@ def base_guarantee_optimal(
     if base_delta is not None:
         if noise is not None:
             raise ValueError("noise chooses base_delta: give one of the two, not both")
-        given = check.not_negative("base_delta", base_delta)
-        if given >= 1:
-            raise ValueError(f"base_delta must lie in [0, 1), got {base_delta!r}")
+        given = check.below_one("base_delta", base_delta)
         if total_delta(q * given, releases, 0.0) >= total:
             raise ValueError(
                 f"base_delta {given:g} on {releases} sub-samples of the fraction {q:g} already "
@@ -537,11 +532,7 @@ def _base(
 
 def _sizes(n: ArrayLike, m: ArrayLike, k: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """m and q = k/n as floats."""
-    records, count, size = (
-        check.integer_array("n", n),
-        check.integer_array("m", m),
-        check.integer_array("k", k),
-    )
+    records, count, size = (check.integer_array(*x) for x in (("n", n), ("m", m), ("k", k)))
     if (size > records).any():
         raise ValueError("k must not exceed n: a sub-sample is drawn without replacement")
     return count, np.asarray(size / records)

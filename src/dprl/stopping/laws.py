@@ -77,11 +77,6 @@ def private_law(sums: ArrayLike, alpha: float, beta: float, epsilon: float) -> F
     O(c^2 + c d) time for c checks whose m_n span d units of 1/eps_1: made for the short
     paths of an audit, not for thousands of checks.
 
-    Raises
-    ------
-    ValueError
-        If an input is out of range, or c d is so large that it would take long.
-
     Parameters
     ----------
     sums : array_like, shape (..., n)
@@ -92,6 +87,11 @@ def private_law(sums: ArrayLike, alpha: float, beta: float, epsilon: float) -> F
     -------
     ndarray, shape (..., n - N + 2)
         As in :func:`printed_law`.
+
+    Raises
+    ------
+    ValueError
+        If an input is out of range, or c d is so large that it would take long.
 
     Examples
     --------
@@ -178,17 +178,9 @@ def largest_loss(law: ArrayLike, law_other: ArrayLike) -> float:
 def pair_delta(law: ArrayLike, law_other: ArrayLike, epsilon: float) -> float:
     """The least delta with which a pair of discrete laws is (epsilon, delta)-private.
 
-    The larger of sum (p - e^epsilon q)_+ and the same with p and q exchanged.
+    The larger of sum (p - e^epsilon q)_+ and the same with p and q exchanged, epsilon >= 0. The
+    laws as in :func:`largest_loss`.
 
-    Parameters
-    ----------
-    law, law_other : array_like, shape (m,)
-        Probabilities.
-    epsilon : float
-        >= 0.
-
-    Examples
-    --------
     >>> pair_delta([0.5, 0.5], [0, 1], 0.0)
     0.5
     """

@@ -32,15 +32,8 @@ from dprl._validation import BoolArray, IntArray
 
 
 def fair_signs(shape: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Independent signs, -1 and 1 with probability 1/2 each.
+    """Independent signs, -1 and 1 with probability 1/2 each, of any shape.
 
-    Parameters
-    ----------
-    shape : int or tuple of int
-    rng : numpy.random.Generator
-
-    Examples
-    --------
     >>> signs = fair_signs((2, 500), np.random.default_rng(0))
     >>> sorted(set(signs.ravel().tolist())), signs.shape
     ([-1, 1], (2, 500))

@@ -86,12 +86,8 @@ def stop_printed(
 
     Parameters
     ----------
-    sums : array_like, shape (..., n)
-        S_1, ..., S_n of each run; one path is spread over runs with ``numpy.broadcast_to``.
-    alpha : float
-        > 0.
-    beta : float
-        In (0, 1).
+    sums, alpha, beta
+        As in :func:`stop_without_privacy`; ``numpy.broadcast_to`` spreads one path over runs.
     epsilon : float
         > 0; the noise has scale 1/epsilon.
     reading : str
@@ -135,10 +131,8 @@ def stop_privately(
     sums : array_like, shape (..., n)
         S_1, ..., S_n of each run, from :mod:`dprl.stopping.penalties`: replacing one
         observation must change each by at most 1.
-    alpha : float
-        > 0.
-    beta : float
-        In (0, 1).
+    alpha, beta
+        As in :func:`stop_without_privacy`.
     epsilon : float
         eps_1 > 0.
     rng : numpy.random.Generator
@@ -238,19 +232,9 @@ def exponential_mechanism(total_losses: ArrayLike, epsilon: float) -> FloatArray
 def choose(total_losses: ArrayLike, epsilon: float, rng: np.random.Generator) -> IntArray:
     """One function from (4) for each run; (epsilon, 0)-private for each.
 
-    Parameters
-    ----------
-    total_losses, epsilon
-        As in :func:`exponential_mechanism`.
-    rng : numpy.random.Generator
-        k Gumbel numbers for each run: the largest noisy score has the law (4).
+    Parameters as in :func:`exponential_mechanism`; k Gumbel numbers for each run: the largest
+    noisy score has the law (4). The result has shape (...).
 
-    Returns
-    -------
-    ndarray of int, shape (...)
-
-    Examples
-    --------
     >>> choose([[0, 50], [50, 0]], 1.0, np.random.default_rng(0)).tolist()
     [0, 1]
     """

@@ -75,20 +75,9 @@ def _tolerance(alpha: float) -> float:
 def deviation_failure(alpha: float, start: int) -> float:
     """Upper bound on the probability that (2) fails for some n >= start.
 
-    Parameters
-    ----------
-    alpha : float
-        > 0.
-    start : int
-        >= 1.
+    2 e^{-n alpha^2/2} / (1 - e^{-alpha^2/2}) at n = start >= 1, alpha as in
+    :func:`initial_sample_size`; it may exceed 1.
 
-    Returns
-    -------
-    float
-        2 e^{-n alpha^2/2} / (1 - e^{-alpha^2/2}) at n = start; it may exceed 1.
-
-    Examples
-    --------
     >>> deviation_failure(0.1, 1798) <= 0.05 < deviation_failure(0.1, 1797)
     True
     """
@@ -173,15 +162,8 @@ def usefulness_factor(
 def usefulness_factor_printed(alpha: float, beta: float, epsilon: ArrayLike) -> FloatArray:
     """k_1 as the poster prints it, 5 + 3 eps/(alpha N): it falls as eps does.
 
-    Parameters
-    ----------
-    alpha, beta : float
-        As in :func:`initial_sample_size`.
-    epsilon : array_like
-        > 0.
+    alpha and beta as in :func:`initial_sample_size`; epsilon > 0, of any shape.
 
-    Examples
-    --------
     >>> usefulness_factor_printed(0.1, 0.05, [0.001, 1.0]).round(4).tolist()
     [5.0, 5.0167]
     """
@@ -191,7 +173,7 @@ def usefulness_factor_printed(alpha: float, beta: float, epsilon: ArrayLike) -> 
 def efficiency_factor_printed(alpha: float, beta: float, epsilon: ArrayLike) -> FloatArray:
     """k_2 as the poster prints it, 6 + 3 eps/(alpha N).
 
-    Parameters as :func:`usefulness_factor_printed`.
+    Parameters as in :func:`usefulness_factor_printed`.
 
     >>> efficiency_factor_printed(0.1, 0.05, 1.0).round(4).tolist()
     6.0167
@@ -206,15 +188,8 @@ def efficiency_factor(alpha: float, beta: float, epsilon_stop: float) -> float:
     :func:`lateness` + beta, for every rule tau >= N(alpha, beta) that has
     Pr[sup_f |P_tau f - P f| > alpha] <= beta. Without noise it is 6 and :func:`lateness`.
 
-    Parameters
-    ----------
-    alpha, beta : float
-        As in :func:`initial_sample_size`.
-    epsilon_stop : float
-        eps_1 > 0.
+    alpha and beta as in :func:`initial_sample_size`, eps_1 > 0.
 
-    Examples
-    --------
     >>> round(efficiency_factor(0.1, 0.05, 1.0), 4)
     6.0576
     """
@@ -227,15 +202,8 @@ def lateness(alpha: float, beta: float) -> float:
 
     beta + e^{-N alpha^2/2} + e^{-2 N alpha^2} / (1 - e^{-2 alpha^2}), N = N(alpha, beta): the
     failures of tau, of r_n at one n, and of sup_f |P_n f - P f| at some n >= N. It is at most
-    (1 + alpha^2/4) beta.
+    (1 + alpha^2/4) beta. Parameters as in :func:`initial_sample_size`.
 
-    Parameters
-    ----------
-    alpha, beta : float
-        As in :func:`initial_sample_size`.
-
-    Examples
-    --------
     >>> round(lateness(0.1, 0.05), 6)
     0.050125
     """
@@ -253,15 +221,8 @@ def _printed_overhead(alpha: float, beta: float, epsilon: ArrayLike) -> FloatArr
 
 
 def penalty_constant(class_size: float) -> float:
-    """c with E r_n <= c / sqrt(n) for every class of this size and every P (Massart).
+    """c with E r_n <= c / sqrt(n) for every class of |F| >= 1 functions and every P (Massart).
 
-    Parameters
-    ----------
-    class_size : float
-        |F| >= 1.
-
-    Examples
-    --------
     >>> round(penalty_constant(64), 3)
     3.115
     """
@@ -269,17 +230,10 @@ def penalty_constant(class_size: float) -> float:
 
 
 def subset_penalty_constant(atoms: int) -> float:
-    """c with E r_n <= c / sqrt(n) for all sets of this many atoms and every P: (sqrt(m) + 1)/2.
+    """c with E r_n <= c / sqrt(n) for all sets of m >= 1 atoms and every P: (sqrt(m) + 1)/2.
 
-    S_n = (sum_a |c_a| + |sum_a c_a|)/2 and E|c_a| <= sqrt(n p_a).
+    m is the VC dimension. S_n = (sum_a |c_a| + |sum_a c_a|)/2 and E|c_a| <= sqrt(n p_a).
 
-    Parameters
-    ----------
-    atoms : int
-        m >= 1, the VC dimension.
-
-    Examples
-    --------
     >>> subset_penalty_constant(100)
     5.5
     """
@@ -406,14 +360,9 @@ def packing_limit(epsilon: float, samples: int, failure: float) -> float:
     failure : float
         In (0, 1): no good answer, or more observations.
 
-    Returns
-    -------
-    float
-        Infinity where the number is too large for a float.
-
     Examples
     --------
-    >>> round(packing_limit(0.1, 100, 0.05))
+    >>> round(packing_limit(0.1, 100, 0.05))  # infinite where it is too large for a float
     23186
     """
     eps, n = check.positive("epsilon", epsilon), check.whole("samples", samples)
