@@ -93,11 +93,8 @@ def clopper_pearson(
     ([0.0, 0.1871, 0.6915], [0.3085, 0.8129, 1.0])
     """
     tail = (1 - check.open_unit("confidence", confidence)) / 2
-    for name, value in (("count", count), ("trials", trials)):
-        numbers = check.finite_array(name, value)
-        if (numbers != np.floor(numbers)).any():
-            raise ValueError(f"{name} must hold whole numbers")
-    return clopper_pearson_lower(count, trials, tail), clopper_pearson_upper(count, trials, tail)
+    k, n = check.whole_array("count", count, 0), check.whole_array("trials", trials, 0)
+    return clopper_pearson_lower(k, n, tail), clopper_pearson_upper(k, n, tail)
 
 
 def _counts(

@@ -38,53 +38,30 @@ from dprl import _validation as check
 from dprl._validation import FloatArray
 
 
-class Promise(NamedTuple):
-    """What the Laplace mechanism promises for counting queries.
+class CountingPromise(NamedTuple):
+    """What the Laplace mechanism promises for counting queries."""
 
-    Attributes
-    ----------
-    epsilon : ndarray
-        Privacy parameter; delta is 0, neighbours replace one record.
-    alpha : ndarray
-        The error that is reached or passed with probability at most beta.
-    """
-
+    #: Privacy parameter; delta is 0, neighbours replace one record.
     epsilon: FloatArray
+    #: The error that is reached or passed with probability at most beta.
     alpha: FloatArray
 
 
 class Composition(NamedTuple):
-    """What follows for k answers from the promise for each of them.
+    """What follows for k answers from the promise for each of them."""
 
-    Attributes
-    ----------
-    epsilon : ndarray
-        Privacy parameter of all answers together.
-    beta : ndarray
-        Bound on the probability that any error reaches alpha; may exceed 1.
-    """
-
+    #: Privacy parameter of all answers together.
     epsilon: FloatArray
+    #: Bound on the probability that any error reaches alpha; may exceed 1.
     beta: FloatArray
 
 
 def lemma_11_7(x1: ArrayLike, x2: ArrayLike, scale: ArrayLike) -> FloatArray:
     """Lemma 11.7: f(x1)/f(x2) <= exp(|x1 - x2|/scale) for the Laplace density f.
 
-    Parameters
-    ----------
-    x1, x2 : array_like
-        Points; shapes broadcast.
-    scale : array_like
-        sigma > 0.
+    The bound, for points and a scale sigma > 0 that broadcast; infinity where it is larger than any
+    float.
 
-    Returns
-    -------
-    ndarray
-        The bound on the ratio; infinity where it is larger than any float.
-
-    Examples
-    --------
     >>> lemma_11_7(3.0, 1.0, scale=2.0).round(4).tolist()
     2.7183
     """
@@ -93,7 +70,7 @@ def lemma_11_7(x1: ArrayLike, x2: ArrayLike, scale: ArrayLike) -> FloatArray:
         return np.exp(distance / check.positive_array("scale", scale))
 
 
-def theorem_11_9(n: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> Promise:
+def theorem_11_9(n: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> CountingPromise:
     """Theorem 11.9: one counting query; epsilon = 1/(n scale), alpha = scale ln(1/beta).
 
     Both are attained: the first by two data sets that differ in the query, the second
@@ -104,10 +81,8 @@ def theorem_11_9(n: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> Promise:
     ----------
     n : array_like
         Records, >= 1.
-    scale : array_like
-        sigma > 0.
-    beta : array_like
-        In (0, 1).
+    scale, beta : array_like
+        sigma > 0, and in (0, 1).
 
     Examples
     --------
@@ -120,25 +95,14 @@ def theorem_11_9(n: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> Promise:
         check.positive_array("scale", scale),
         check.open_unit_array("beta", beta),
     )
-    return Promise(1 / (records * sigma), sigma * np.log(1 / b))
+    return CountingPromise(1 / (records * sigma), sigma * np.log(1 / b))
 
 
 def lemma_11_11(k: ArrayLike, epsilon: ArrayLike, beta: ArrayLike) -> Composition:
-    """Lemma 11.11: k answers, each epsilon-private and (alpha, beta)-accurate.
+    """Lemma 11.11: k >= 1 answers, each epsilon-private and (alpha, beta)-accurate.
 
-    Together they are k epsilon-private and (alpha, k beta)-accurate.
+    Together they are k epsilon-private and (alpha, k beta)-accurate; epsilon > 0, beta in (0, 1).
 
-    Parameters
-    ----------
-    k : array_like
-        Queries, >= 1.
-    epsilon : array_like
-        > 0, of each answer.
-    beta : array_like
-        In (0, 1), of each answer.
-
-    Examples
-    --------
     >>> together = lemma_11_11(k=10, epsilon=0.25, beta=0.001)
     >>> float(together.epsilon), float(together.beta)
     (2.5, 0.01)
@@ -150,46 +114,26 @@ def lemma_11_11(k: ArrayLike, epsilon: ArrayLike, beta: ArrayLike) -> Compositio
     )
 
 
-def theorem_11_12(n: ArrayLike, k: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> Promise:
+def theorem_11_12(n: ArrayLike, k: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> CountingPromise:
     """Theorem 11.12: k counting queries; k/(n scale)-private, alpha = scale ln(k/beta).
 
-    The privacy level is attained if one record can flip all k queries; the error is
-    the union bound, never below :func:`largest_error`.
+    The privacy level is attained if one record can flip all k >= 1 queries; the error is
+    the union bound, never below :func:`largest_error`. Other parameters as :func:`theorem_11_9`.
 
-    Parameters
-    ----------
-    n, k : array_like
-        Records and queries, >= 1.
-    scale : array_like
-        sigma > 0.
-    beta : array_like
-        In (0, 1).
-
-    Examples
-    --------
     >>> promise = theorem_11_12(n=1000, k=10, scale=0.02, beta=0.05)
     >>> float(promise.epsilon), round(float(promise.alpha), 6)
     (0.5, 0.105966)
     """
     records, queries = check.array_from("n", n, 1), check.array_from("k", k, 1)
     sigma, b = check.positive_array("scale", scale), check.open_unit_array("beta", beta)
-    return Promise(queries / (records * sigma), sigma * (np.log(queries) - np.log(b)))
+    return CountingPromise(queries / (records * sigma), sigma * (np.log(queries) - np.log(b)))
 
 
 def largest_error(k: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> FloatArray:
     """Exact alpha at which P(max of k |Lap(scale)| >= alpha) = beta, equation (1).
 
-    Parameters
-    ----------
-    k : array_like
-        Independent answers, >= 1.
-    scale : array_like
-        sigma > 0.
-    beta : array_like
-        In (0, 1).
+    For k >= 1 independent answers; other parameters as :func:`theorem_11_9`.
 
-    Examples
-    --------
     >>> largest_error(k=1000, scale=1.0, beta=0.1).round(4).tolist()
     9.1582
     """
@@ -198,18 +142,11 @@ def largest_error(k: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> FloatArray
 
 
 def theorem_11_13_printed(n: ArrayLike) -> FloatArray:
-    """Theorem 11.13 as printed: k = o(n / ln n) whatever the queries. Returns n / ln n.
+    """Theorem 11.13 as printed: k = o(n / ln n) whatever the queries. Returns n / ln n, n > 1.
 
     The printed theorem says that k over this number tends to 0 along every sequence
     with epsilon bounded, alpha tending to 0 and beta fixed. Histograms refute it.
 
-    Parameters
-    ----------
-    n : array_like
-        Records, > 1.
-
-    Examples
-    --------
     >>> theorem_11_13_printed(1_000_000).round(1).tolist()
     72382.4
     """
@@ -233,10 +170,8 @@ def theorem_11_13_corrected(
     ----------
     n : array_like
         Records, >= 1.
-    epsilon : array_like
-        > 0: the privacy level asked for.
-    alpha : array_like
-        > 0: the error asked for.
+    epsilon, alpha : array_like
+        > 0: the privacy level and the error asked for.
     beta : array_like
         In (0, 1).
     share : array_like

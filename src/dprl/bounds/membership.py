@@ -77,7 +77,9 @@ _LARGEST = 700.0
 
 
 def largest_advantage(epsilon: ArrayLike, delta: float = 0.0) -> FloatArray:
-    """The largest TPR - FPR of any attack on an (epsilon, delta)-private release, (2).
+    """The largest TPR - FPR of any attack on an (epsilon, delta)-private release, (2); in [0, 1].
+
+    The largest accuracy on a balanced test is (1 + this)/2.
 
     Parameters
     ----------
@@ -85,16 +87,6 @@ def largest_advantage(epsilon: ArrayLike, delta: float = 0.0) -> FloatArray:
         Each >= 0.
     delta : float
         In [0, 1).
-
-    Returns
-    -------
-    ndarray, shape (...)
-        In [0, 1]. The largest accuracy on a balanced test is (1 + this)/2.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument is out of range or not a number.
 
     Examples
     --------
@@ -108,15 +100,9 @@ def largest_advantage(epsilon: ArrayLike, delta: float = 0.0) -> FloatArray:
 def yeom_advantage(epsilon: ArrayLike) -> FloatArray:
     """The bound e^epsilon - 1 as Yeom et al. print it (theorem 1), for delta = 0.
 
-    True, and more than 1 from epsilon = ln 2 on; :func:`largest_advantage` is exact.
+    True, and more than 1 from epsilon = ln 2 on; :func:`largest_advantage` is exact. epsilon lies
+    in [0, 700].
 
-    Parameters
-    ----------
-    epsilon : array_like, shape (...)
-        Each in [0, 700].
-
-    Examples
-    --------
     >>> yeom_advantage([0.1, 1.0]).round(3).tolist()
     [0.105, 1.718]
     """
@@ -129,15 +115,8 @@ def yeom_advantage(epsilon: ArrayLike) -> FloatArray:
 def largest_auc(epsilon: ArrayLike, delta: float = 0.0) -> FloatArray:
     """The largest area under an ROC curve against an (epsilon, delta)-private release, (3).
 
-    Parameters and errors as :func:`largest_advantage`.
+    In [1/2, 1]. Parameters as :func:`largest_advantage`.
 
-    Returns
-    -------
-    ndarray, shape (...)
-        In [1/2, 1].
-
-    Examples
-    --------
     >>> largest_auc([0.0, 1.0], delta=0.0).round(4).tolist()
     [0.5, 0.7311]
     """
@@ -148,17 +127,10 @@ def largest_auc(epsilon: ArrayLike, delta: float = 0.0) -> FloatArray:
 def smallest_false_positive_rate(
     recall: ArrayLike, epsilon: ArrayLike, delta: float = 0.0
 ) -> FloatArray:
-    """The least FPR at which an attack may have a given recall, (4).
+    """The least FPR at which an attack may have a given recall (TPR), (4).
 
-    Parameters
-    ----------
-    recall : array_like, shape (...)
-        The TPR, each in [0, 1].
-    epsilon, delta
-        As in :func:`largest_advantage`; the shapes of recall and epsilon broadcast.
+    The recalls in [0, 1] broadcast with epsilon; other parameters as :func:`largest_advantage`.
 
-    Examples
-    --------
     >>> float(smallest_false_positive_rate(0.9, epsilon=1.0).round(4))
     0.7282
     """
@@ -202,31 +174,15 @@ def largest_precision(
 
 
 def group_privacy(epsilon: float, delta: float, size: int) -> tuple[float, float]:
-    """The promise for ``size`` records that are replaced together, (5).
+    """epsilon and delta for ``size`` >= 1 records that are replaced together, (5).
 
-    Parameters
-    ----------
-    epsilon : float
-        >= 0, for one record.
-    delta : float
-        In [0, 1), for one record.
-    size : int
-        >= 1.
+    From epsilon >= 0 and delta in [0, 1) for one record. delta is cut at 1, where nothing is
+    promised.
 
-    Returns
-    -------
-    epsilon, delta : float
-        For the group. delta is cut at 1, where nothing is promised.
-
-    Examples
-    --------
     >>> [round(x, 6) for x in group_privacy(0.1, 1e-6, 50)]
     [5.0, 0.001402]
     """
-    eps, d = (
-        float(check.array_from("epsilon", check.real("epsilon", epsilon))),
-        check.below_one("delta", delta),
-    )
+    eps, d = check.not_negative("epsilon", epsilon), check.below_one("delta", delta)
     k = check.whole("size", size)
     if d == 0:
         return k * eps, 0.0
@@ -270,20 +226,9 @@ def epsilon_for_advantage(advantage: ArrayLike, delta: float = 0.0) -> FloatArra
 def epsilon_for_auc(auc: ArrayLike, delta: float = 0.0) -> FloatArray:
     """The largest epsilon that keeps every attack's AUC at or below a level: (3) solved.
 
-    Parameters
-    ----------
-    auc : array_like, shape (...)
-        Each in [1/2, 1).
-    delta : float
-        In [0, 1).
+    For levels in [1/2, 1) and delta in [0, 1). NaN where no epsilon does, as delta alone allows a
+    larger area.
 
-    Returns
-    -------
-    ndarray, shape (...)
-        NaN where no epsilon does, as delta alone allows a larger area.
-
-    Examples
-    --------
     >>> epsilon_for_auc([0.5, 0.6, 0.9]).round(4).tolist()
     [0.0, 0.4055, 2.1972]
     """
@@ -295,25 +240,11 @@ def epsilon_for_auc(auc: ArrayLike, delta: float = 0.0) -> FloatArray:
 
 
 def least_epsilon(tpr: ArrayLike, fpr: ArrayLike, delta: float = 0.0) -> FloatArray:
-    """The least epsilon at which an attack may have these rates, (6).
+    """The least epsilon >= 0 at which an attack may have these rates, (6); may be infinite.
 
-    The rates are probabilities, not estimates. From estimates use
-    :func:`dprl.privacy.epsilon_lower_bound` or :func:`epsilon_from_guesses`.
+    The rates in [0, 1] are probabilities, not estimates; they broadcast. delta is in [0, 1). From
+    estimates use :func:`dprl.privacy.epsilon_lower_bound` or :func:`epsilon_from_guesses`.
 
-    Parameters
-    ----------
-    tpr, fpr : array_like, shapes that broadcast to (...)
-        Each in [0, 1].
-    delta : float
-        In [0, 1).
-
-    Returns
-    -------
-    ndarray, shape (...)
-        >= 0; infinite where no epsilon allows the rates.
-
-    Examples
-    --------
     >>> float(least_epsilon(0.3, 0.001).round(3)), float(least_epsilon(0.2, 0.0))
     (5.704, inf)
     """
@@ -333,7 +264,7 @@ def least_epsilon(tpr: ArrayLike, fpr: ArrayLike, delta: float = 0.0) -> FloatAr
 def epsilon_from_guesses(
     correct: ArrayLike, guesses: ArrayLike, confidence: float = 0.95
 ) -> FloatArray:
-    """Lower bound on epsilon from guesses which record of a pair was used, (8).
+    """Lower bound on epsilon, >= 0, from guesses which record of a pair was used, (8).
 
     Each pair holds two records; a fair coin, independent of all others, put one of them into
     the training data. With a uniformly random half of a pool the coins are fair and
@@ -347,22 +278,14 @@ def epsilon_from_guesses(
     confidence : float
         In (0, 1): with at least this probability the bound does not exceed the true value.
 
-    Returns
-    -------
-    ndarray, shape (...)
-        >= 0.
-
     Examples
     --------
     >>> epsilon_from_guesses([50, 90, 100], 100).round(3).tolist()
     [0.0, 1.631, 3.493]
     """
     level = 1 - check.open_unit("confidence", confidence)
-    for name, value in (("correct", correct), ("guesses", guesses)):
-        numbers = check.finite_array(name, value)
-        if (numbers != np.floor(numbers)).any():
-            raise ValueError(f"{name} must hold whole numbers")
-    p = clopper_pearson_lower(correct, guesses, level)
+    right, n = check.whole_array("correct", correct, 0), check.whole_array("guesses", guesses, 0)
+    p = clopper_pearson_lower(right, n, level)
     with np.errstate(divide="ignore"):
         return np.asarray(np.maximum(np.log(p) - np.log1p(-p), 0.0))
 
