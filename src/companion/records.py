@@ -77,7 +77,7 @@ class Record(NamedTuple):
 
 @dataclass
 class Timer:
-    """Seconds that a block took; see :func:`timer`."""
+    """Seconds that a block took, see :func:`timer`."""
 
     seconds: float = math.nan
 
@@ -137,17 +137,12 @@ def save(
     """
     _check_name(name)
     run = current_run()
-    tidy = _tidy(name, frame)
-    keys = _keys_of(name, tidy, keys)
-    plain = _plain(f"{name}: parameters", dict(parameters))
-    run = _with_profile(name, run, plain.get("profile", run.profile))
-    _check_seed(name, seed)
-    _check_seconds(name, seconds)
+    table = _Table(name, frame, keys, seed, parameters, seconds)
+    run = _with_profile(name, run, table.facts["parameters"].get("profile", run.profile))
     path = run.stage / "results" / f"{name}.csv"
     _protect_paper(path, run)
-    origin: dict[str, object] = {"page": run.page, "profile": run.profile, "parameters": plain}
     made_by = recorded_by(run.root, run.page) if run.page else None
-    _write(path, tidy, keys, origin, made_by, seed, seconds)
+    table.write(path, {"page": run.page, "profile": run.profile}, made_by)
 
 
 def keep(
@@ -197,11 +192,7 @@ def keep(
         raise RecordError(f"{name}: a command keeps laptop or paper results, got {profile!r}")
     if not isinstance(command, str) or not is_command(command):
         raise RecordError(f"{name}: command must be what python is called with, got {command!r}")
-    tidy = _tidy(name, frame)
-    keys = _keys_of(name, tidy, keys)
-    plain = _plain(f"{name}: parameters", dict(parameters))
-    _check_seed(name, seed)
-    _check_seconds(name, seconds)
+    table = _Table(name, frame, keys, seed, parameters, seconds)
     root = find_root() / "data" / "results" if folder is None else Path(folder)
     path = root / profile / f"{name}.csv"
     if path.is_file() and read(path).provenance["page"] is not None:
@@ -210,7 +201,6 @@ def keep(
         "page": None,
         "command": command,
         "profile": profile,
-        "parameters": plain,
         **{library: version(library) for library in libraries},
         "device": device,
     }
@@ -218,39 +208,65 @@ def keep(
         made_by = recorded_by(OWN_ROOT, command)
     except ValueError as error:
         raise RecordError(f"{name}: {error}") from None
-    _write(path, tidy, keys, origin, made_by, seed, seconds)
+    table.write(path, origin, made_by)
     return path
 
 
-def _write(
-    path: Path,
-    tidy: pd.DataFrame,
-    keys: list[str] | None,
-    origin: Mapping[str, object],
-    made_by: Uses | None,
-    seed: int | None,
-    seconds: float | None,
-) -> None:
-    """Write a table that was checked, and where it comes from."""
-    data = _to_csv(tidy)
-    provenance = {
-        "name": path.stem,
-        **origin,
-        "seed": None if seed is None else int(seed),
-        "sha256": sha256(data),
-        "rows": len(tidy),
-        "columns": {column: _kind(tidy[column]) for column in tidy},
-        "keys": keys,
-        "dprl": version("dprl"),
-        "source_sha256": made_by.source_sha256 if made_by else None,
-        "python": platform.python_version(),
-        **{library: version(library) for library in _LIBRARIES},
-        "seconds": None if seconds is None else round(float(seconds), 3),
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-    }
-    write_atomic(path, data)
-    write_atomic(path.with_suffix(".json"), _to_json(provenance))
+class _Table:
+    """A table that was checked, with the facts about it that its provenance says."""
+
+    def __init__(
+        self,
+        name: str,
+        frame: pd.DataFrame,
+        keys: Sequence[str] | None,
+        seed: int | None,
+        parameters: Mapping[str, object],
+        seconds: float | None,
+    ) -> None:
+        tidy = _tidy(name, frame)
+        if keys is None:
+            found = _default_keys(tidy)
+            keys = found if found and not tidy.duplicated(found).any() else None
+        elif isinstance(keys, str) or not keys:
+            raise RecordError(f"{name}: keys must be a non-empty list of columns, got {keys!r}")
+        else:
+            keys = list(keys)
+            _by_key(name, tidy, keys)
+        if seed is not None and (
+            isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0
+        ):
+            raise RecordError(f"{name}: seed must be a non-negative integer or None, got {seed!r}")
+        if seconds is not None:
+            number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
+            if not (number and 0 <= seconds < math.inf):
+                raise RecordError(f"{name}: seconds must be a finite number >= 0, got {seconds!r}")
+        # pandas writes a float as its shortest text that reads back to the same number
+        self.data = tidy.to_csv(index=False, lineterminator="\n").encode()
+        self.facts: dict[str, Any] = {
+            "parameters": _plain(f"{name}: parameters", dict(parameters)),
+            "seed": None if seed is None else int(seed),
+            "sha256": sha256(self.data),
+            "rows": len(tidy),
+            "columns": {column: _kind(tidy[column]) for column in tidy},
+            "keys": keys,
+            "seconds": None if seconds is None else round(float(seconds), 3),
+        }
+
+    def write(self, path: Path, origin: Mapping[str, object], made_by: Uses | None) -> None:
+        provenance = {
+            "name": path.stem,
+            **origin,
+            **self.facts,
+            "source_sha256": made_by.source_sha256 if made_by else None,
+            "python": platform.python_version(),
+            **{library: version(library) for library in ("dprl", *_LIBRARIES)},
+            "cores": os.cpu_count(),
+            "machine": platform.machine(),
+        }
+        text = json.dumps(provenance, indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomic(path, self.data)
+        write_atomic(path.with_suffix(".json"), text + "\n")
 
 
 def _with_profile(name: str, run: Run, profile: str) -> Run:
@@ -270,22 +286,6 @@ def _check_name(name: str) -> None:
             "a record's name is lower-case words or numbers joined by . or -, "
             f"like figure-3-1; got {name!r}"
         )
-
-
-def _check_seed(name: str, seed: object) -> None:
-    if seed is None:
-        return
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise RecordError(f"{name}: seed must be a non-negative integer or None, got {seed!r}")
-
-
-def _check_seconds(name: str, seconds: object) -> None:
-    if seconds is None:
-        return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float | np.number):
-        raise RecordError(f"{name}: seconds must be a number, got {seconds!r}")
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise RecordError(f"{name}: seconds must be finite and not negative, got {seconds!r}")
 
 
 def _protect_paper(path: Path, run: Run) -> None:
@@ -355,25 +355,6 @@ def _text_column(where: str, column: pd.Series[Any]) -> pd.Series[Any]:
 def _kind(column: pd.Series[Any]) -> str:
     kinds = {"f": "float64", "i": "int64", "b": "bool"}
     return kinds.get(column.dtype.kind, "str")
-
-
-def _keys_of(name: str, frame: pd.DataFrame, keys: Sequence[str] | None) -> list[str] | None:
-    if keys is None:
-        candidates = _default_keys(frame)
-        return candidates if candidates and not frame.duplicated(candidates).any() else None
-    if isinstance(keys, str) or not keys:
-        raise RecordError(f"{name}: keys must be a non-empty list of columns, got {keys!r}")
-    _check_keys(name, frame, list(keys))
-    return list(keys)
-
-
-def _to_csv(frame: pd.DataFrame) -> bytes:
-    # pandas writes a float as its shortest text that reads back to the same number
-    return frame.to_csv(index=False, lineterminator="\n").encode()
-
-
-def _to_json(content: object) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _plain(where: str, value: object) -> Any:
@@ -531,64 +512,53 @@ def compare(
     keys = list(keys) if keys is not None else _default_keys(a)
     if not keys:
         raise RecordError("no column identifies a row: give keys")
-    for side, frame in (("first", a), ("second", b)):
-        _check_keys(f"{side} table", frame, keys)
-    left, right = _by_key(a, keys), _by_key(b, keys)
+    left, right = _by_key("first table", a, keys), _by_key("second table", b, keys)
     rows: list[dict[str, object]] = []
-    for key in {**left, **right}:
-        if key not in left or key not in right:
-            side = "first" if key in left else "second"
-            row = left.get(key, right.get(key))
-            rows.append(_difference(keys, row, f"(row only in {side})"))
+    for key in left.index.union(right.index, sort=False):
+        both = key in left.index and key in right.index
+        side = "first" if key in left.index else "second"
+        row = (left if key in left.index else right).loc[key]
+        identity = {name: row[name] for name in keys}
+        if not both:
+            rows.append({**identity, "column": f"(row only in {side})", "difference": math.nan})
             continue
         for column in (c for c in a.columns if c not in keys):
-            first, second = left[key][column], right[key][column]
-            if not _agree(first, second, rtol, atol):
-                rows.append(_difference(keys, left[key], column, first, second))
+            first, second = row[column], right.at[key, column]
+            gap = _gap(first, second, rtol, atol)
+            if gap is not None:
+                values = {"first": first, "second": second, "difference": gap}
+                rows.append({**identity, "column": column, **values})
     return pd.DataFrame(rows, columns=[*keys, "column", "first", "second", "difference"])
+
+
+def _gap(first: Any, second: Any, rtol: float, atol: float) -> float | None:
+    """How far two values are apart; None if they agree, NaN if they are no numbers."""
+    if isinstance(first, float) and isinstance(second, float):
+        tolerance = atol + rtol * max(abs(first), abs(second))
+        agree = abs(first - second) <= tolerance or (math.isnan(first) and math.isnan(second))
+    else:
+        agree = bool(first == second)
+    numbers = isinstance(first, int | float) and isinstance(second, int | float)
+    return None if agree else abs(float(first) - float(second)) if numbers else math.nan
 
 
 def _default_keys(frame: pd.DataFrame) -> list[str]:
     return [c for c in frame.columns if not pd.api.types.is_float_dtype(frame[c].dtype)]
 
 
-def _check_keys(where: str, frame: pd.DataFrame, keys: list[str]) -> None:
+def _by_key(where: str, frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The table as Python's own values, by the text of its keys, which must identify its rows."""
+
+    def text(value: object) -> str:
+        return f"{value:.12g}" if isinstance(value, float) else repr(value)
+
     unknown = [key for key in keys if key not in frame.columns]
     if unknown:
         raise RecordError(f"{where}: no column {', '.join(map(repr, unknown))} to be a key")
-    repeated = frame.duplicated(keys)
+    plain = frame.astype(object)
+    plain = plain.set_axis([" ".join(map(text, row)) for row in plain[keys].to_numpy()], axis=0)
+    repeated = plain.index.duplicated()
     if repeated.any():
-        example = frame.loc[repeated, keys].iloc[0].to_dict()
+        example = plain.loc[repeated, keys].iloc[0].to_dict()
         raise RecordError(f"{where}: the keys do not identify its rows, twice: {example}")
-
-
-def _by_key(frame: pd.DataFrame, keys: list[str]) -> dict[tuple[object, ...], dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
-        {str(name): value for name, value in row.items()} for row in frame.to_dict("records")
-    ]
-    return {tuple(_key_value(row[key]) for key in keys): row for row in rows}
-
-
-def _key_value(value: object) -> object:
-    return f"{value:.12g}" if isinstance(value, float) else value
-
-
-def _agree(first: object, second: object, rtol: float, atol: float) -> bool:
-    if not (isinstance(first, float) and isinstance(second, float)):
-        return bool(first == second)
-    if math.isnan(first) or math.isnan(second):
-        return math.isnan(first) and math.isnan(second)
-    return abs(first - second) <= atol + rtol * max(abs(first), abs(second))
-
-
-def _difference(
-    keys: list[str],
-    row: Mapping[str, object] | None,
-    column: str,
-    first: object = None,
-    second: object = None,
-) -> dict[str, object]:
-    numbers = isinstance(first, int | float) and isinstance(second, int | float)
-    gap = abs(float(first) - float(second)) if numbers else math.nan  # type: ignore[arg-type]
-    identity = {key: row[key] for key in keys} if row else {}
-    return {**identity, "column": column, "first": first, "second": second, "difference": gap}
+    return plain

@@ -9,7 +9,7 @@ import numbers
 import pkgutil
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class MutationError(ValueError):
 
 
 def mutate(value: Any, mutation: str, turn: int = 0) -> Any:
-    """Change every number of a value.
+    """A copy of a value with every number changed.
 
     Parameters
     ----------
@@ -52,11 +52,6 @@ def mutate(value: Any, mutation: str, turn: int = 0) -> Any:
         ``x FACTOR``, ``uneven`` or ``negated``.
     turn : int
         Which call of the function this is, counted from 0; for ``uneven``.
-
-    Returns
-    -------
-    object
-        A changed copy.
 
     Raises
     ------
@@ -70,18 +65,13 @@ def mutate(value: Any, mutation: str, turn: int = 0) -> Any:
     >>> [mutate(1.0, "uneven", turn) for turn in range(3)]
     [2.0, 0.5, 2.0]
     """
-    return _change(value, _factor(mutation, turn))
-
-
-def _factor(mutation: str, turn: int) -> float:
     match = _FACTOR.fullmatch(mutation)
     if match:
-        return float(match[1])
-    if mutation == "uneven":
-        return 2.0 if turn % 2 == 0 else 0.5
-    if mutation == "negated":
-        return -1.0
-    raise MutationError(f"no mutation is called {mutation!r}")
+        return _change(value, float(match[1]))
+    factors = {"uneven": 0.5 if turn % 2 else 2.0, "negated": -1.0}
+    if mutation not in factors:
+        raise MutationError(f"no mutation is called {mutation!r}")
+    return _change(value, factors[mutation])
 
 
 def _change(value: Any, factor: float) -> Any:
@@ -90,11 +80,7 @@ def _change(value: Any, factor: float) -> Any:
     if isinstance(value, np.ndarray):
         return _change_array(value, factor)
     if isinstance(value, pd.DataFrame):
-        changed = value.copy()
-        for column in changed.columns:
-            if pd.api.types.is_float_dtype(changed[column].dtype):
-                changed[column] = changed[column] * factor
-        return changed
+        return value.apply(lambda column: _change(column, factor))
     if isinstance(value, pd.Series | pd.Index):
         return value * factor if pd.api.types.is_float_dtype(value.dtype) else value
     if isinstance(value, np.generic):
@@ -103,7 +89,30 @@ def _change(value: Any, factor: float) -> Any:
         return _whole(int(value), factor)
     if isinstance(value, numbers.Number):
         return value * factor  # type: ignore[operator]
-    return _change_inside(value, factor)
+    parts = _parts(value)
+    if parts is None:
+        return value
+    changed = {name: _change(part, factor) for name, part in parts.items()}
+    if isinstance(value, Mapping):
+        return changed
+    if isinstance(value, list | tuple):
+        return type(value)(*changed.values() if hasattr(value, "_fields") else [changed.values()])
+    copy = object.__new__(type(value))  # its constructor may refuse other numbers
+    for name, part in changed.items():
+        object.__setattr__(copy, name, part)
+    return copy
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """What a mapping, sequence or dataclass holds, by name or place; None of anything else."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        slots = {n: getattr(value, n) for n in getattr(type(value), "__slots__", ())}
+        return {**getattr(value, "__dict__", {}), **slots}
+    return None
 
 
 def _whole(value: int, factor: float) -> int:
@@ -124,28 +133,6 @@ def _change_array(value: np.ndarray[Any, Any], factor: float) -> np.ndarray[Any,
     return value
 
 
-def _change_inside(value: Any, factor: float) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _change(entry, factor) for key, entry in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_change(entry, factor) for entry in value))
-    if isinstance(value, list | tuple):
-        return type(value)(_change(entry, factor) for entry in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _change_dataclass(value, factor)
-    return value
-
-
-def _change_dataclass(value: Any, factor: float) -> Any:
-    """A copy with other numbers; its constructor, which may refuse them, is not called."""
-    copy = object.__new__(type(value))
-    for name, entry in vars(value).items() if hasattr(value, "__dict__") else ():
-        object.__setattr__(copy, name, _change(entry, factor))
-    for name in getattr(type(value), "__slots__", ()):
-        object.__setattr__(copy, name, _change(getattr(value, name), factor))
-    return copy
-
-
 def holds_numbers(value: Any) -> bool:
     """Whether :func:`mutate` changes anything of a value.
 
@@ -160,34 +147,22 @@ def holds_numbers(value: Any) -> bool:
         return any(pd.api.types.is_float_dtype(dtype) for dtype in value.dtypes)
     if isinstance(value, pd.Series | pd.Index):
         return bool(pd.api.types.is_float_dtype(value.dtype))
-    if isinstance(value, Mapping):
-        return any(holds_numbers(entry) for entry in value.values())
-    if isinstance(value, list | tuple):
-        return any(holds_numbers(entry) for entry in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(holds_numbers(getattr(value, f.name)) for f in dataclasses.fields(value))
-    return False
+    return any(holds_numbers(part) for part in (_parts(value) or {}).values())
 
 
 # -- functions and what they are -----------------------------------------------------------
 
 
 def public_functions(package: str) -> dict[str, types.FunctionType]:
-    """Public functions and methods that a package defines, by their full names.
+    """Public functions, methods and properties of a package and its modules, by full name.
 
-    Parameters
-    ----------
-    package : str
-        Name of a package or module.
-
-    Returns
-    -------
-    dict of str to function
-        ``module.function`` and ``module.Class.method``, properties among them.
+    These are ``module.function`` and ``module.Class.method``.
     """
-    found: dict[str, types.FunctionType] = {}
-    for module in _modules(package):
-        found |= functions_of(module)
+    root = importlib.import_module(package)
+    found = functions_of(root)
+    for info in pkgutil.walk_packages(getattr(root, "__path__", ()), f"{package}."):
+        if not info.name.rpartition(".")[2].startswith("_"):
+            found |= functions_of(importlib.import_module(info.name))
     return found
 
 
@@ -208,14 +183,6 @@ def functions_of(module: types.ModuleType) -> dict[str, types.FunctionType]:
     return found
 
 
-def _modules(package: str) -> Iterator[types.ModuleType]:
-    root = importlib.import_module(package)
-    yield root
-    for info in pkgutil.walk_packages(getattr(root, "__path__", ()), f"{package}."):
-        if not info.name.rpartition(".")[2].startswith("_"):
-            yield importlib.import_module(info.name)
-
-
 def function_in(value: object) -> types.FunctionType | None:
     """The plain function behind a method, a property or a cached function."""
     for attribute in ("__func__", "fget", "func", "__wrapped__"):
@@ -226,16 +193,9 @@ def function_in(value: object) -> types.FunctionType | None:
 
 
 def kind_of(name: str, docstring: str | None, kinds: Mapping[str, str]) -> str:
-    """What a function gives: one of ``KINDS``.
+    """What a function gives, one of ``KINDS``, by its full name and what its docstring begins with.
 
-    Parameters
-    ----------
-    name : str
-        Its full name.
-    docstring : str or None
-        Its docstring, of which the first line counts.
-    kinds : mapping of str to str
-        Exceptions, by the name without the package.
+    ``kinds`` holds exceptions, by the name without the package.
 
     >>> kind_of("p.lemma_1", "A lower bound of the loss.", {})
     'lower bound'

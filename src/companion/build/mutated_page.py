@@ -39,7 +39,7 @@ from companion.build.mutants import (
     public_functions,
 )
 from companion.files import source_path
-from companion.page_code import code_of_page
+from companion.page_code import code_cells
 
 
 @dataclass
@@ -78,7 +78,7 @@ def words_behind(cells: Sequence[str], cell: int, claim_id: str) -> set[str]:
     behind: set[str] = set()
     for place in range(cell, -1, -1):
         try:
-            statements = ast.parse(code_of_page(f"```{{code-cell}}\n{cells[place]}\n```\n")).body
+            statements = ast.parse(cells[place]).body
         except SyntaxError:  # a line of IPython's
             continue
         for statement in reversed(statements):
@@ -130,13 +130,12 @@ class _Enough(BaseException):
     """A mutant has shown what it can."""
 
 
-class Session:
-    """One execution of a page, in which values are changed as they first appear.
+@dataclass(frozen=True)
+class Task:
+    """What a session is for.
 
-    Parameters
+    Attributes
     ----------
-    root : Path
-        The repository.
     page : str
         Name of the page.
     stage : str
@@ -154,25 +153,27 @@ class Session:
         The package of the bounds, and those whose other functions may be changed.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        page: str,
-        stage: str,
-        unmoved: Sequence[str],
-        wanted: Sequence[str],
-        jobs: int,
-        seconds: float,
-        packages: Sequence[str],
-    ) -> None:
-        self.bounds = packages[0]
-        self.prefixes = tuple(f"{package}." for package in packages[1:])
-        self.root, self.page, self.stage = root, page, stage
-        self.unmoved, self.wanted, self.jobs = set(unmoved), set(wanted), jobs
-        self.limit = seconds
+    page: str
+    stage: str
+    unmoved: Sequence[str]
+    wanted: Sequence[str]
+    jobs: int
+    seconds: float
+    packages: Sequence[str]
+
+
+class Session:
+    """One execution of a page, in which values are changed as they first appear."""
+
+    def __init__(self, root: Path, task: Task) -> None:
+        self.bounds = task.packages[0]
+        self.prefixes = tuple(f"{package}." for package in task.packages[1:])
+        self.root, self.task, self.stage = root, task, task.stage
+        self.unmoved, self.wanted = set(task.unmoved), set(task.wanted)
         self.results: list[Result] = []
         self.seconds = 0.0
-        self.cells = _cells(root, page)
+        source = source_path(root, task.page).read_text(encoding="utf-8")
+        self.cells = code_cells(source)
         ids = list(claims.load(root / "book" / "claims.yml"))
         self.claims_of_cell = [{i for i in ids if f'"{i}"' in code} for code in self.cells]
         self.behind = {
@@ -275,7 +276,7 @@ class Session:
 
     def _try(self, name: str, mutation: str) -> bool:
         """Make a mutant; true in the mutant itself."""
-        while len(self._alive) >= self.jobs:
+        while len(self._alive) >= self.task.jobs:
             self._reap()
         if self.stage != "bounds" and self._last_cell(name) < self._cell:
             return False
@@ -296,7 +297,8 @@ class Session:
         self._brief = mutation in itertools.chain(*SHARPER.values())
         self._new_place(copied=True)
         signal.signal(signal.SIGPROF, self._late)
-        signal.setitimer(signal.ITIMER_PROF, self.limit)  # processor time: others may work too
+        # processor time: others may work too
+        signal.setitimer(signal.ITIMER_PROF, self.task.seconds)
 
     def _late(self, *_: object) -> None:
         assert self.mutant is not None
@@ -420,7 +422,7 @@ class Session:
     def _failed(self, error: BaseException) -> None:
         where = f"{type(error).__name__} in code cell {self._cell + 1}"
         if self.mutant is None:
-            raise MutationError(f"{self.page} fails unchanged: {where}: {error}")
+            raise MutationError(f"{self.task.page} fails unchanged: {where}: {error}")
         self._finish(where)
 
     def asserted(self, condition: object) -> object:
@@ -560,13 +562,6 @@ def _close_figures() -> None:
         pyplot.close("all")
 
 
-def _cells(root: Path, page: str) -> list[str]:
-    import jupytext
-
-    book = jupytext.read(source_path(root, page), fmt="md:myst")
-    return [cell.source for cell in book.cells if cell.cell_type == "code"]
-
-
 def say(text: str) -> None:
     os.write(_terminal, f"{text}\n".encode())
 
@@ -577,12 +572,12 @@ _terminal = 2
 def work(root: Path) -> None:
     """Do the task that standard input gives, and write the outcome to standard output."""
     global _terminal
-    task = json.load(sys.stdin)
+    task = Task(**json.load(sys.stdin))
     _terminal, answer = os.dup(2), os.dup(1)
     quiet = os.open(os.devnull, os.O_RDWR)
     for number in range(3):  # whatever a page prints, or asks for
         os.dup2(quiet, number)
-    session, error = Session(root, **task), ""
+    session, error = Session(root, task), ""
     try:
         session.run()
     except MutationError as problem:

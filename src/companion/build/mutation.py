@@ -31,6 +31,7 @@ have a reason in ``book/mutation.yml``, and a reason without a survivor is an er
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import os
@@ -57,7 +58,7 @@ from companion.build.mutants import (
     kind_of,
     public_functions,
 )
-from companion.build.mutated_page import say, work
+from companion.build.mutated_page import Task, say, work
 from companion.dependencies import sources_of
 from companion.files import digest, source_path, write_atomic
 from companion.page_code import code_of_page
@@ -87,12 +88,12 @@ def _environment(page: str, root: Path) -> dict[str, str]:
     }
 
 
-def _in_a_process(root: Path, task: dict[str, Any]) -> dict[str, Any]:
+def _in_a_process(root: Path, task: Task) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "companion.build.mutation", "--work"],
         cwd=root,
-        env=_environment(task["page"], root),
-        input=json.dumps(task),
+        env=_environment(task.page, root),
+        input=json.dumps(dataclasses.asdict(task)),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -154,15 +155,8 @@ def examine(
         found["stages"] = [*found["stages"], stage]
         if not (wanted if stage == "bounds" else found["unmoved"]):
             continue
-        task: dict[str, Any] = {
-            "page": page,
-            "stage": stage,
-            "unmoved": found["unmoved"],
-            "wanted": sorted(wanted),
-            "jobs": jobs,
-            "seconds": max(60.0, 5 * found["seconds"]),
-            "packages": list(packages),
-        }
+        limit = max(60.0, 5 * found["seconds"])
+        task = Task(page, stage, found["unmoved"], sorted(wanted), jobs, limit, packages)
         outcome = _in_a_process(root, task)
         found["results"] = [*found["results"], *outcome["results"]]
         found["unmoved"] = outcome["unmoved"]

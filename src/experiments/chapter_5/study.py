@@ -446,7 +446,7 @@ class _Stages:
                     if not file.is_file():
                         state = training.go_on(state, advance, state.updates, updates)
                         now = BCQPopulation(settings.bcq, state.models.parameters)
-                        save_checkpoint(_models_at(place, updates), now.parameters, {})
+                        save_checkpoint(_models_at(place, updates), now.parameters)
                         mean = np.array([one.returns.mean() for one in self.query(now, states)])
                         save_checkpoint(file, {"returns": mean})
                 state = training.go_on(state, advance, state.updates, total)
