@@ -71,3 +71,11 @@ def test_name_must_have_its_form(name):
 def test_unknown_table_names_what_there_is():
     with pytest.raises(ValueError, match=r"no published table 'table-9-9'.*table-5-2"):
         published.load("table-9-9")
+
+
+def test_returns_of_td3_are_the_printed_ones():
+    returns = published.load("returns-td3").set_index(["environment", "algorithm"])["value"]
+    assert len(returns) == 6
+    assert returns["HalfCheetah", "TD3"] == 9636.95
+    assert returns["Hopper", "our DDPG"] == 1860.02
+    assert (returns.groupby("environment").idxmax().map(lambda one: one[1]) == "TD3").all()

@@ -58,6 +58,13 @@ class Decision:
     outcome: str
     evidence: dict[str, Interval]
 
+    def __str__(self) -> str:
+        parts = (
+            f"{name}: {one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]"
+            for name, one in self.evidence.items()
+        )
+        return "; ".join(parts)
+
 
 def over_oracles(values: FloatArray, confidence: float = CONFIDENCE) -> Interval:
     """Mean of one number an oracle, with Student's t interval.
