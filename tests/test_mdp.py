@@ -288,12 +288,11 @@ def test_action_values_are_values_of_the_process_that_acts_once(seed):
 
 
 @given(seeds)
-def test_action_values_and_greedy_on_leading_axes_are_a_loop(seed):
+def test_action_values_on_leading_axes_are_a_loop(seed):
     process = decision_process(seed)
     v = np.random.default_rng(seed).normal(size=(3, 2, process.n_states))
     looped = [[process.action_values(x) for x in row] for row in v]
     assert process.action_values(v) == pytest.approx(np.array(looped))
-    assert process.greedy(v).tolist() == np.argmax(looped, axis=-1).tolist()
 
 
 @given(seeds)
@@ -420,7 +419,6 @@ def two_states(**change):
         (lambda: two_states().under([[1.5, -0.5], [1, 0]]), "policy must not hold|row 0 of policy"),
         (lambda: two_states().action_values([1.0]), "values must have 2 entries"),
         (lambda: two_states().action_values(1.0), "values must have 2 entries"),
-        (lambda: two_states().greedy([1.0, np.inf]), "values holds NaN or infinite"),
         (lambda: policy_iteration(two_states(), np.eye(2)), "one action per state"),
         (lambda: policy_iteration(two_states(), [0, 0], tolerance=0), "tolerance must be positive"),
     ],

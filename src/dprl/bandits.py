@@ -129,15 +129,8 @@ class TwoPointArm:
 
 
 def bernoulli_arms(means: ArrayLike) -> list[BernoulliArm]:
-    """One Bernoulli arm for each mean.
+    """One Bernoulli arm for each mean in [0, 1].
 
-    Parameters
-    ----------
-    means : array_like, shape (k,)
-        In [0, 1].
-
-    Examples
-    --------
     >>> [arm.mean for arm in bernoulli_arms([0.9, 0.1])]
     [0.9, 0.1]
     """

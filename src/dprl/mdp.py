@@ -333,11 +333,6 @@ class MarkovDecisionProcess:
         out: FloatArray = self.expected_reward + self.discount * ahead
         return out
 
-    def greedy(self, values: ArrayLike) -> IntArray:
-        """The actions that maximise Q, the first of several; (..., n) -> (..., n) of int."""
-        return np.asarray(self.action_values(values).argmax(axis=-1), dtype=np.int64)
-
-
 @dataclass(frozen=True, eq=False)
 class PolicyIteration:
     """All rounds of policy iteration, in order.

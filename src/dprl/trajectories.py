@@ -515,9 +515,7 @@ def chain_visit_statistics(
     sums = np.zeros((runs, n))
     present = np.zeros((runs, holding), np.int64)
     arriving = np.full(runs, m)
-    if (
-        chain.rules.absorbing_inside
-    ):  # every trajectory visits the absorbing state; some begin there
+    if chain.rules.absorbing_inside:  # every trajectory visits it; some begin there
         counts[:, -1] = m
         sums[:, -1] = m * np.clip(_chain_payoffs(chain, 0)[0], low, high)
         arriving = m - rng.binomial(m, start[-1], size=runs)

@@ -18,20 +18,9 @@ from dprl._validation import FloatArray
 def softmax(q: ArrayLike, temperature: float) -> FloatArray:
     """pi(a | s) proportional to exp(q(s, a) / temperature); (..., k) -> (..., k).
 
-    Parameters
-    ----------
-    q : array_like, shape (..., k)
-        Values of the k actions; finite.
-    temperature : float
-        > 0. Towards 0 the policy becomes greedy, towards infinity uniform.
+    The k values are finite. Towards temperature 0 (it is > 0) the policy becomes greedy, towards
+    infinity uniform.
 
-    Raises
-    ------
-    ValueError
-        If q is not finite or has no action, or the temperature is not positive.
-
-    Examples
-    --------
     >>> softmax([1.0, 0.0], temperature=0.5).round(3).tolist()
     [0.881, 0.119]
     """
@@ -47,25 +36,9 @@ def softmax(q: ArrayLike, temperature: float) -> FloatArray:
 def epsilon_greedy(q: ArrayLike, epsilon: float) -> FloatArray:
     """With probability epsilon any action, else a best one; (..., k) -> (..., k).
 
-    Parameters
-    ----------
-    q : array_like, shape (..., k)
-        Values of the k actions; finite.
-    epsilon : float
-        In [0, 1].
+    epsilon / k for each of the k finite values, and 1 - epsilon shared by the best ones; epsilon
+    in [0, 1].
 
-    Returns
-    -------
-    ndarray, shape (..., k)
-        epsilon / k for each action, and 1 - epsilon shared by the best ones.
-
-    Raises
-    ------
-    ValueError
-        If q is not finite or has no action, or epsilon lies outside [0, 1].
-
-    Examples
-    --------
     >>> epsilon_greedy([[1.0, 0.0], [2.0, 2.0]], 0.2).tolist()
     [[0.9, 0.1], [0.5, 0.5]]
     """

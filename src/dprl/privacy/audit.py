@@ -118,17 +118,8 @@ def largest_true_positive_rate(
 ) -> FloatArray:
     """The best any test can do against an (epsilon, delta)-private mechanism, inequality (2).
 
-    Parameters
-    ----------
-    false_positive_rate : array_like, shape (...)
-        Each in [0, 1].
-    epsilon : float
-        >= 0.
-    delta : float
-        In [0, 1).
+    False positive rates in [0, 1], of any shape; epsilon >= 0, delta in [0, 1).
 
-    Examples
-    --------
     >>> float(largest_true_positive_rate(0.05, epsilon=0.1, delta=0.0).round(4))
     0.0553
     """
@@ -344,25 +335,10 @@ def run_trials(
 ) -> NDArray[Any]:
     """Run a mechanism many times on the same input; outputs stacked in the first axis.
 
-    For mechanisms that cannot be vectorised. The generator goes on from run to run, so
-    the runs are independent, unless the mechanism makes its own noise.
+    For mechanisms that cannot be vectorised: ``mechanism(data, rng)`` returns an output of the
+    same shape in every run. The generator goes on from run to run, so the runs are independent,
+    unless the mechanism makes its own noise.
 
-    Parameters
-    ----------
-    mechanism : callable
-        (data, rng) -> output, of the same shape in every run.
-    data : object
-        Handed over as it is.
-    trials : int
-        >= 1.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray, shape (trials, ...)
-
-    Examples
-    --------
     >>> def noisy_sum(data, rng):
     ...     return sum(data) + rng.laplace()
     >>> run_trials(noisy_sum, [1, 0, 1], 5, np.random.default_rng(0)).shape
@@ -378,14 +354,9 @@ def run_trials(
 def fit_projection(tune: NDArray[Any], tune_other: NDArray[Any]) -> Score:
     """Score = inner product with the difference of the two means of the tuning runs.
 
-    Right for noise of one shape around two means; blind to a change of the noise.
+    Runs of shape (n, ...) and (n', ...). Right for noise of one shape around two means; blind to
+    a change of the noise.
 
-    Parameters
-    ----------
-    tune, tune_other : array_like, shape (n, ...) and (n', ...)
-
-    Examples
-    --------
     >>> score = fit_projection(np.array([[1.0, 0.0]]), np.array([[0.0, 0.0]]))
     >>> np.asarray(score(np.array([[2.0, 5.0]]))).tolist()
     [2.0]
@@ -404,17 +375,11 @@ def fit_projection(tune: NDArray[Any], tune_other: NDArray[Any]) -> Score:
 def fit_frequencies(tune: NDArray[Any], tune_other: NDArray[Any]) -> Score:
     """Score = log of the ratio of smoothed frequencies of each distinct output.
 
-    For outputs with few values, or with values that give the input away: its events are
-    sets of outputs, not intervals. An output that the tuning runs did not have gets 0.
-    O(n log n); each distinct output is kept.
+    Runs of shape (n, ...) and (n', ...), of any type without object fields. For outputs with few
+    values, or with values that give the input away: its events are sets of outputs, not
+    intervals. An output that the tuning runs did not have gets 0. O(n log n); each distinct output
+    is kept.
 
-    Parameters
-    ----------
-    tune, tune_other : array_like, shape (n, ...) and (n', ...)
-        Outputs of any type without object fields.
-
-    Examples
-    --------
     >>> score = fit_frequencies(np.array([1, 1, 3]), np.array([2, 2, 3]))
     >>> np.asarray(score(np.array([1, 2, 3, 4]))).round(3).tolist()
     [1.609, -1.609, 0.0, 0.0]

@@ -77,7 +77,7 @@ def gaussian_pair_loss(
     mean_other: ArrayLike,
     sigma_other: float,
 ) -> FloatArray:
-    """Privacy loss L(z) of the first Gaussian against the second, equation (1).
+    """Privacy loss L(z) of the first Gaussian against the second, equation (1), natural logarithm.
 
     Parameters
     ----------
@@ -90,12 +90,6 @@ def gaussian_pair_loss(
     Returns
     -------
     ndarray, shape (...,)
-        In natural logarithm units.
-
-    Raises
-    ------
-    ValueError
-        If the dimensions disagree.
 
     Examples
     --------
@@ -103,10 +97,8 @@ def gaussian_pair_loss(
     array([ 0.5, -0.5])
     """
     z = check.finite_array("points", points)
-    mu, other = (
-        check.finite_array("mean", mean, ndim=1),
-        check.finite_array("mean_other", mean_other, ndim=1),
-    )
+    mu = check.finite_array("mean", mean, ndim=1)
+    other = check.finite_array("mean_other", mean_other, ndim=1)
     s1, s2 = check.positive("sigma", sigma), check.positive("sigma_other", sigma_other)
     if z.ndim == 0 or not z.shape[-1] == mu.size == other.size:
         raise ValueError(
@@ -160,20 +152,8 @@ def gaussian_pair_tail(
 ) -> float:
     """P[L(Z_1) > loss]: the exact tail of the privacy loss (1) under the first Gaussian.
 
-    Parameters
-    ----------
-    distance, sigma, sigma_other, dimension
-        As in :func:`gaussian_pair_delta`.
-    loss : float
-        Any real number.
+    Parameters as in :func:`gaussian_pair_delta`; any real loss. Never below delta(loss).
 
-    Returns
-    -------
-    float
-        In [0, 1]; never below delta(loss).
-
-    Examples
-    --------
     >>> round(gaussian_pair_tail(1.0, 1.0, 1.0, 0.5), 12)  # the loss is N(1/2, 1)
     0.5
     """
@@ -194,20 +174,9 @@ def gaussian_pair_epsilon(
 ) -> float:
     """Least eps >= 0 with delta(eps) <= delta: the inverse of :func:`gaussian_pair_delta`.
 
-    Parameters
-    ----------
-    distance, sigma, sigma_other, dimension
-        As in :func:`gaussian_pair_delta`; one order only.
-    delta : float
-        In (0, 1).
+    Parameters as there, delta in (0, 1); one order only. To ten digits; 0 if the total variation
+    distance is at most delta.
 
-    Returns
-    -------
-    float
-        To ten digits; 0 if the total variation distance is at most delta.
-
-    Examples
-    --------
     >>> round(gaussian_pair_epsilon(1.0, 2.846924442403095, 2.846924442403095, 0.1), 6)
     0.1
     """

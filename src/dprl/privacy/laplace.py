@@ -38,20 +38,8 @@ from dprl.privacy.guarantee import Guarantee
 
 
 def laplace_density(z: ArrayLike, scale: float) -> FloatArray:
-    """Density of Lap(scale) at z, equation (1).
+    """Density of Lap(scale), scale > 0, at z of any shape, equation (1).
 
-    Parameters
-    ----------
-    z : array_like, any shape
-    scale : float
-        sigma > 0; the standard deviation is sqrt(2) times as large.
-
-    Returns
-    -------
-    ndarray, shape of z
-
-    Examples
-    --------
     >>> laplace_density([-2.0, 0.0, 2.0], scale=2.0).round(4).tolist()
     [0.092, 0.25, 0.092]
     """
@@ -60,20 +48,8 @@ def laplace_density(z: ArrayLike, scale: float) -> FloatArray:
 
 
 def laplace_cdf(z: ArrayLike, scale: float) -> FloatArray:
-    """P(Z <= z) for Z of Lap(scale).
+    """P(Z <= z) for Z of Lap(scale), scale > 0, and z of any shape.
 
-    Parameters
-    ----------
-    z : array_like, any shape
-    scale : float
-        sigma > 0.
-
-    Returns
-    -------
-    ndarray, shape of z
-
-    Examples
-    --------
     >>> laplace_cdf([-1.0, 0.0, 1.0], scale=1.0).round(4).tolist()
     [0.1839, 0.5, 0.8161]
     """
@@ -84,18 +60,8 @@ def laplace_cdf(z: ArrayLike, scale: float) -> FloatArray:
 def laplace_tail(threshold: ArrayLike, scale: float) -> FloatArray:
     """P(|Z| >= threshold) for Z of Lap(scale): exp(-threshold/scale), 1 below zero.
 
-    Parameters
-    ----------
-    threshold : array_like, any shape
-    scale : float
-        sigma > 0.
+    Thresholds of any shape, scale > 0.
 
-    Returns
-    -------
-    ndarray, shape of threshold
-
-    Examples
-    --------
     >>> laplace_tail(np.log(20), scale=1.0).round(6).tolist()
     0.05
     """
@@ -106,15 +72,8 @@ def laplace_tail(threshold: ArrayLike, scale: float) -> FloatArray:
 def laplace_scale(sensitivity: float, epsilon: float) -> float:
     """Least scale with which the Laplace mechanism is epsilon-private, equation (2).
 
-    Parameters
-    ----------
-    sensitivity : float
-        Global L1 sensitivity, > 0.
-    epsilon : float
-        > 0.
+    The sensitivity is the global one in L1; both arguments > 0.
 
-    Examples
-    --------
     >>> laplace_scale(sensitivity=0.01, epsilon=0.5)
     0.02
     """
@@ -148,23 +107,10 @@ def laplace_delta(sensitivity: float, scale: float, epsilon: float) -> float:
 
 
 def laplace_loss_cdf(loss: ArrayLike, sensitivity: float, scale: float) -> FloatArray:
-    """P(L <= loss) of the privacy loss of one released number.
+    """P(L <= loss) of the privacy loss of one released number, for losses of any shape.
 
-    Parameters
-    ----------
-    loss : array_like, any shape
-    sensitivity : float
-        Distance of the two means, > 0.
-    scale : float
-        sigma > 0.
+    A step up at -sensitivity/scale and one of height 1/2 at sensitivity/scale; both > 0.
 
-    Returns
-    -------
-    ndarray, shape of loss
-        A step up at -sensitivity/scale and one of height 1/2 at sensitivity/scale.
-
-    Examples
-    --------
     >>> laplace_loss_cdf([-1.1, -1.0, 0.999999999, 1.0], 1.0, 1.0).round(4).tolist()
     [0.0, 0.1839, 0.5, 1.0]
     """

@@ -136,10 +136,6 @@ def global_sensitivity(
         Try all r^n sequences, for a query that depends on the order of the records.
         Otherwise r C(n+r-2, n-1) data sets are evaluated, and symmetry is checked.
 
-    Returns
-    -------
-    float
-
     Raises
     ------
     ValueError
@@ -199,10 +195,6 @@ def global_subsampling_sensitivity(
         Records of a data set and of a sub-sample, 1 <= k <= n.
     p : float
         >= 1.
-
-    Returns
-    -------
-    float
 
     Raises
     ------

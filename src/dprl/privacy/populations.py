@@ -124,23 +124,9 @@ class Population:
         return math.comb(n + self.size - 1, n)
 
     def data_sets(self, n: int) -> DataSets:
-        """All data sets of n records, up to order, with their probabilities.
+        """All data sets of n >= 1 records, up to order, with their probabilities.
 
-        Time and memory O(n C(n+r-1, n)).
-
-        Parameters
-        ----------
-        n : int
-            >= 1.
-
-        Returns
-        -------
-        DataSets
-
-        Raises
-        ------
-        ValueError
-            If there are too many to enumerate; the message has their number.
+        Time and memory O(n C(n+r-1, n)); a ValueError says their number if there are too many.
         """
         n = checked_records(n)
         counts = multisets(self, n)
@@ -160,20 +146,9 @@ def averaging_query(a: Query | None = None) -> Query:
     """The averaging family A_n(x) = (1/n) sum_i a(x_i): definition 4.1, corrected.
 
     Section 4.5 of the thesis uses this one. It contains A_1 = a, and with it
-    GS_p^(n) = GS_p^(1)/n and ASB_p = 0.
+    GS_p^(n) = GS_p^(1)/n and ASB_p = 0. The function a takes records of shape (M, n) or (M, n, c),
+    and returns (M, n) or (M, n, d); by default a record is its own value.
 
-    Parameters
-    ----------
-    a : callable, optional
-        Takes records of shape (M, n) or (M, n, c), and returns (M, n) or (M, n, d); by
-        default a record is its own value.
-
-    Returns
-    -------
-    callable
-
-    Examples
-    --------
     >>> A = averaging_query(lambda x: x**2)
     >>> A(np.array([[1.0, 2.0, 3.0, 4.0]])).tolist()
     [7.5]

@@ -69,8 +69,7 @@ from dprl.privacy.composition import (
 def amplified(epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike) -> tuple[Any, Any]:
     """Guarantee of a base mechanism run on one sub-sample without replacement, equation (1).
 
-    Neighbours: replace one record, before and after. Some base mechanism attains it (Balle,
-    Barthe and Gaboardi 2018, theorem 9).
+    Neighbours: replace one record, before and after.
 
     Parameters
     ----------
@@ -84,7 +83,7 @@ def amplified(epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike) -> tupl
     Returns
     -------
     (float, float) or (ndarray, ndarray)
-        eps_0 and delta_0 of the sub-sampled mechanism.
+        eps_0 and delta_0 of the sub-sampled mechanism; some base attains them.
 
     Examples
     --------
@@ -102,18 +101,8 @@ def amplified(epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike) -> tupl
 def amplified_printed(epsilon: ArrayLike, delta: ArrayLike, fraction: ArrayLike) -> tuple[Any, Any]:
     """Lemma 4.10 of the thesis, equation (2): valid, and never below :func:`amplified`.
 
-    Parameters
-    ----------
-    epsilon, delta, fraction : float or array_like
-        As in :func:`amplified`.
+    Parameters as there; eps_0 is infinite where e^epsilon overflows.
 
-    Returns
-    -------
-    (float, float) or (ndarray, ndarray)
-        eps_0 and delta_0; eps_0 is infinite where e^epsilon overflows.
-
-    Examples
-    --------
     >>> round(amplified_printed(1.0, 1e-5, 0.1)[0], 6)
     0.171828
     """
@@ -127,19 +116,9 @@ def amplified_elementary(
 ) -> tuple[Any, Any]:
     """The step that (4.7)-(4.8) of the thesis contain, equation (3): valid, from no lemma of it.
 
-    Parameters
-    ----------
-    epsilon, delta, fraction : float or array_like
-        As in :func:`amplified`.
+    Parameters as in :func:`amplified`. delta_0 is as the formula gives it: from 1 on it promises
+    nothing, and it is infinite where e^epsilon overflows.
 
-    Returns
-    -------
-    (float, float) or (ndarray, ndarray)
-        eps_0 and delta_0. delta_0 is as the formula gives it: from 1 on it promises nothing,
-        and it is infinite where e^epsilon overflows.
-
-    Examples
-    --------
     >>> epsilon, delta = amplified_elementary(1.0, 1e-5, 0.1)
     >>> round(epsilon, 6), round(delta, 9)
     (0.383272, 2.718e-06)
@@ -221,26 +200,9 @@ def inversion_printed(
 ) -> tuple[Any, Any]:
     """The formulas (4.9)-(4.10) of the thesis wherever they can be evaluated: no promise.
 
-    For a promise use :func:`base_guarantee_printed`, which refuses what is not proved.
+    For a promise use :func:`base_guarantee_printed`, which refuses what is not proved; parameters
+    as there, and if delta' is not below delta*, the second number is not positive.
 
-    Parameters
-    ----------
-    epsilon : float or array_like
-        eps* > 0.
-    delta : float or array_like
-        delta* in (0, 1).
-    n, m, k : int or array_like
-        Records, sub-samples, records in a sub-sample; m >= 1, 1 <= k <= n.
-    slack : float or array_like
-        delta' in (0, 1); if it is not below delta*, the second number is not positive.
-
-    Returns
-    -------
-    (float, float) or (ndarray, ndarray)
-        The numbers called eps and delta.
-
-    Examples
-    --------
     >>> epsilon, _ = inversion_printed(0.5, 0.95, n=1000, m=100, k=500, slack=0.9)
     >>> round(composed_printed(epsilon, 0.0, 1000, 100, 500, 0.9)[0], 3)  # more than 0.5
     0.532

@@ -25,7 +25,7 @@ order of the treatments: each is named here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -193,6 +193,8 @@ class HIV:
     r1: float = field(default=2e4, init=False)
     s: float = field(default=1e3, init=False)
     n_actions: int = field(default=4, init=False)
+    low: ClassVar[FloatArray] = LOW
+    high: ClassVar[FloatArray] = HIGH
 
     def __post_init__(self) -> None:
         check.whole("max_steps", self.max_steps)
@@ -202,16 +204,6 @@ class HIV:
             check.not_negative(name, getattr(self, name))
         if self.reward_at not in ("after", "before"):
             raise ValueError(f"reward_at must be 'after' or 'before', got {self.reward_at!r}")
-
-    @property
-    def low(self) -> FloatArray:
-        """Lower edge of the box of observations."""
-        return LOW
-
-    @property
-    def high(self) -> FloatArray:
-        """Upper edge of the box of observations."""
-        return HIGH
 
     def start(self, episodes: int, rng: np.random.Generator) -> FloatArray:
         """First states, shape (episodes, 6)."""

@@ -15,6 +15,7 @@ steps, so both are parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,6 +63,8 @@ class MountainCar:
     start_low: float = -0.6
     start_high: float = -0.4
     n_actions: int = field(default=3, init=False)
+    low: ClassVar[FloatArray] = LOW
+    high: ClassVar[FloatArray] = HIGH
 
     def __post_init__(self) -> None:
         check.whole("max_steps", self.max_steps)
@@ -72,16 +75,6 @@ class MountainCar:
                 f"the first position must have {LOW[0]} <= start_low <= start_high < {GOAL}, "
                 f"got {low} and {high}"
             )
-
-    @property
-    def low(self) -> FloatArray:
-        """Lower edge of the box of observations."""
-        return LOW
-
-    @property
-    def high(self) -> FloatArray:
-        """Upper edge of the box of observations."""
-        return HIGH
 
     def start(self, episodes: int, rng: np.random.Generator) -> FloatArray:
         """First states, shape (episodes, 2)."""

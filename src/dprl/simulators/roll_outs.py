@@ -184,18 +184,8 @@ def roll_outs(
 ) -> Iterator[SimulatedEpisodes]:
     """The same in parts, so that not all steps are held at one time.
 
-    Parameters
-    ----------
-    simulator, behaviour, episodes, rng, target
-        As in :func:`roll_out`.
-    at_once : int
-        Episodes of a part. It decides which random numbers an episode gets, so it is part of
-        what makes a run repeatable.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`roll_out`.
+    Parameters and errors as in :func:`roll_out`. ``at_once``, the episodes of a part, decides
+    which random numbers an episode gets, so it is part of what makes a run repeatable.
     """
     m, size = check.whole("episodes", episodes), check.whole("at_once", at_once)
     for first in range(0, m, size):
