@@ -211,10 +211,6 @@ def thompson_sampling(
     times : array_like of int, shape (n,), optional
         Steps to record, increasing, within 1 .. T. By default every step.
 
-    Returns
-    -------
-    BanditRuns
-
     Raises
     ------
     TypeError, ValueError

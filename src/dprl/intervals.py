@@ -50,15 +50,9 @@ def clopper_pearson_lower(count: ArrayLike, trials: ArrayLike, level: float) -> 
 def clopper_pearson_upper(count: ArrayLike, trials: ArrayLike, level: float) -> FloatArray:
     """One-sided upper bound on a probability, right end of (1) with ``level`` for a/2.
 
-    Parameters as :func:`clopper_pearson_lower`, of which it is the mirror image.
+    Parameters as in :func:`clopper_pearson_lower`, of which it is the mirror image: 1 where there
+    are no failures.
 
-    Returns
-    -------
-    ndarray, shape (...)
-        1 where there are no failures.
-
-    Examples
-    --------
     >>> float(clopper_pearson_upper(0, 300, 0.05).round(4))  # about 3 / n: no hit in n runs
     0.0099
     """

@@ -333,6 +333,7 @@ class MarkovDecisionProcess:
         out: FloatArray = self.expected_reward + self.discount * ahead
         return out
 
+
 @dataclass(frozen=True, eq=False)
 class PolicyIteration:
     """All rounds of policy iteration, in order.

@@ -376,7 +376,6 @@ def simulate(
     n_trajectories : int
         m >= 1.
     rng : numpy.random.Generator
-        Source of randomness.
     record_terminal : bool
         Whether the terminal state is recorded as a last step with reward 0, so
         that it counts as visited.
@@ -493,7 +492,6 @@ def chain_visit_statistics(
         m >= 1; time and memory do not depend on it but for the logarithm: the
         loop runs to the longest trajectory, O(log m) steps of O(N) draws.
     rng : numpy.random.Generator
-        Source of randomness.
     bounds : (float, float), optional
         Public range to which every single return is clipped.
     n_batches : int, optional

@@ -425,11 +425,11 @@ BAD = {
     ),
     "m zero": (
         lambda: pop.subsample_and_average_utility(BASE, COIN, 2, 0, 1),
-        "whole number >= 1",
+        "must be at least 1",
     ),
     "m not whole": (
         lambda: pop.subsample_and_average_utility(BASE, COIN, 2, [1, 1.5], 1),
-        "whole number >= 1",
+        "must be a whole number",
     ),
 }
 

@@ -221,7 +221,6 @@ def simulate_behaviour(
     n_trajectories : int
         m >= 1.
     rng : numpy.random.Generator
-        Source of randomness.
 
     Returns
     -------

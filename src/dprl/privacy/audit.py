@@ -247,10 +247,6 @@ def audit_samples(
         Learns the score from the tuning runs, for example :func:`fit_frequencies`. By
         default the number itself for outputs of shape (n,), else :func:`fit_projection`.
 
-    Returns
-    -------
-    AuditResult
-
     Raises
     ------
     ValueError

@@ -192,7 +192,7 @@ def gaussian_pair_epsilon(
 def gaussian_pair_renyi(
     distance: float, sigma: float, sigma_other: float, order: float, dimension: int = 1
 ) -> float:
-    r"""Renyi divergence of N(mu_1, sigma^2 I) from N(mu_2, sigma_other^2 I).
+    r"""Renyi divergence of N(mu_1, sigma^2 I) from N(mu_2, sigma_other^2 I), natural logarithm.
 
     With s^2 = order sigma_other^2 + (1 - order) sigma^2 (Gil, Alajaji and Linder 2013),
 
@@ -207,11 +207,6 @@ def gaussian_pair_renyi(
         As in :func:`gaussian_pair_delta`; one order of the pair only.
     order : float
         > 0; at 1 it is the Kullback-Leibler divergence.
-
-    Returns
-    -------
-    float
-        In natural logarithm units; infinity where it is.
 
     Examples
     --------

@@ -95,23 +95,14 @@ class UtilityTerms(NamedTuple):
     squared_bias: float
 
     def utility(self, m: ArrayLike) -> FloatArray:
-        """UT_2 of the average of m runs: (noise + sampling)/m + squared bias.
-
-        Parameters
-        ----------
-        m : array_like of int
-            >= 1.
-
-        Returns
-        -------
-        ndarray, shape of m
+        """UT_2 of the average of m runs, m >= 1 of any shape: (noise + sampling)/m + squared bias.
 
         >>> UtilityTerms(noise=1.0, sampling=2.0, squared_bias=0.5).utility([1, 3]).tolist()
         [3.5, 1.5]
         """
-        runs = check.finite_array("m", m)
-        if (runs < 1).any() or (runs != np.floor(runs)).any():
-            raise ValueError("m, the number of sub-samples, must be a whole number >= 1")
+        runs = check.array_from("m", m, 1)
+        if (runs % 1).any():
+            raise ValueError("m, the number of sub-samples, must be a whole number")
         return np.asarray((self.noise + self.sampling) / runs + self.squared_bias)
 
 
@@ -187,14 +178,10 @@ def global_subsampling_sensitivity(
 
     Parameters
     ----------
-    query : callable
-        The family A, see the module.
-    population : Population
-        Its probabilities play no part.
+    query, population, p
+        As in :func:`global_sensitivity`.
     n, k : int
         Records of a data set and of a sub-sample, 1 <= k <= n.
-    p : float
-        >= 1.
 
     Raises
     ------
@@ -260,25 +247,9 @@ def average_subsampling_bias(
 def average_utility(mechanism: OutputPerturbation, population: Population, n: int) -> float:
     """UT_2^(n,D)(M), equation (4.4): the mean squared distance of M(x) from A(x).
 
-    Parameters
-    ----------
-    mechanism : OutputPerturbation
-    population : Population
-    n : int
-        Records of a data set, >= 1.
+    Noise of variance s^2 on each of d coordinates costs d s^2. Parameters and errors as in
+    :func:`subsample_and_average_terms`, for data sets of n >= 1 records.
 
-    Returns
-    -------
-    float
-        Noise of variance s^2 on each of d coordinates costs d s^2.
-
-    Raises
-    ------
-    ValueError
-        As in :func:`global_sensitivity`; or if a variance is negative.
-
-    Examples
-    --------
     >>> from dprl.privacy import averaging_query
     >>> doubled = averaging_query(lambda x: np.stack([x, x], axis=-1))
     >>> base = OutputPerturbation(doubled, lambda x: np.full(len(x), 0.25))
@@ -295,15 +266,9 @@ def subsample_and_average_mean(query: Query, population: Population, n: int, k: 
     """The mean output of definition 4.6 on every data set: b(x) = E[A(x~)], equation (4.22).
 
     It is the same for every number m of sub-samples, and for every base mechanism whose noise
-    has mean zero. Parameters and errors as in :func:`global_subsampling_sensitivity`.
+    has mean zero. Parameters and errors as in :func:`global_subsampling_sensitivity`; the result
+    has shape (M, d), in the order of ``population.data_sets(n)``.
 
-    Returns
-    -------
-    ndarray, shape (M, d)
-        In the order of ``population.data_sets(n)``.
-
-    Examples
-    --------
     >>> coin = Population([0, 1], [0.5, 0.5])
     >>> subsample_and_average_mean(lambda x: x.max(axis=1), coin, n=4, k=2).ravel().round(6)
     array([0.      , 0.5     , 0.833333, 1.      , 1.      ])
@@ -327,10 +292,6 @@ def subsample_and_average_terms(
     population : Population
     n, k : int
         Records of a data set and of a sub-sample, 1 <= k <= n.
-
-    Returns
-    -------
-    UtilityTerms
 
     Raises
     ------
@@ -365,19 +326,9 @@ def subsample_and_average_utility(
 ) -> FloatArray:
     """UT_2^(n,D) of the mechanism of definition 4.6: m runs on k of n records, averaged.
 
-    Parameters
-    ----------
-    mechanism, population, n, k
-        As in :func:`subsample_and_average_terms`.
-    m : array_like of int
-        Numbers of sub-samples, >= 1; they cost nothing, all are computed from the same terms.
+    Parameters as in :func:`subsample_and_average_terms`; m >= 1 of any shape, the shape of the
+    result. Many m cost nothing, all are computed from the same terms.
 
-    Returns
-    -------
-    ndarray, shape of m
-
-    Examples
-    --------
     >>> from dprl.privacy import averaging_query
     >>> coin = Population([0, 1], [0.5, 0.5])
     >>> base = OutputPerturbation(averaging_query(), lambda x: np.full(len(x), 0.04))

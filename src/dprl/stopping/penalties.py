@@ -95,10 +95,6 @@ def threshold_penalty(points: ArrayLike, signs: ArrayLike, labels: ArrayLike | N
         If given, the class holds the errors 1{1{x >= t} != y} of the thresholds; otherwise
         the thresholds themselves. t is any real number, or infinite with either sign.
 
-    Returns
-    -------
-    int
-
     Examples
     --------
     >>> threshold_penalty([0.3, 0.1, 0.2], [1, 1, -1])

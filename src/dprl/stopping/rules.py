@@ -323,10 +323,6 @@ def private_sequential_learning(
     rng : numpy.random.Generator
         The signs, the noise of the rule, then the choice.
 
-    Returns
-    -------
-    SequentialRelease
-
     Raises
     ------
     TypeError, ValueError
@@ -385,10 +381,6 @@ def private_sequential_runs(
         As in :func:`private_sequential_learning`.
     runs : int, optional
         >= 1; needed, and allowed, for one stream only.
-
-    Returns
-    -------
-    SequentialRuns
 
     Examples
     --------
