@@ -667,7 +667,7 @@ PRIVACY = {
     "profile sensitivity negative": (
         lambda: privacy.gaussian_delta(-1, 1.0, 0.1),
         ValueError,
-        "sensitivity and epsilon must not be negative",
+        "sensitivity must not be negative",
     ),
     "profile without noise": (
         lambda: privacy.gaussian_delta(1, 0.0, 0.1),
