@@ -137,12 +137,9 @@ class Badge:
         The claim and its computed verdict.
     numbers : dict
         The evidence, as plain Python values.
-    reason : str
-        Why nothing could be computed; empty otherwise.
-    severity : str
-        How much the fault matters; empty where there is none.
-    scale : str
-        How much smaller the experiment is than its source's; empty where it is not.
+    reason, severity, scale : str
+        Why nothing could be computed, how much the fault matters, and how much smaller the
+        experiment is than its source's; empty where that does not apply.
     """
 
     id: str
@@ -227,21 +224,16 @@ def load(path: str | Path, root: str | Path | None = None) -> dict[str, Claim]:
     claims: dict[str, Claim] = {}
     anchors: dict[str, str] = {}
     for position, entry in enumerate(entries, start=1):
-        claim = _parse(entry, f"{path.name}, claim {position}")
+        where = f"{path.name}, claim {position}"
+        claim = _parse(entry, where)
         if claim.id in claims:
-            raise ClaimError(f"{path.name}, claim {position}: {claim.id} is listed twice")
-        if claim.anchor in anchors:
-            raise ClaimError(
-                f"{path.name}, claim {position}: {claim.id} and {anchors[claim.anchor]} "
-                f"would share the anchor {claim.anchor}"
-            )
+            raise ClaimError(f"{where}: {claim.id} is listed twice")
+        other = anchors.setdefault(claim.anchor, claim.id)
+        if other != claim.id:
+            raise ClaimError(f"{where}: {claim.id} and {other} share the anchor {claim.anchor}")
         if root is not None and not source_path(Path(root), claim.page).is_file():
-            raise ClaimError(
-                f"{path.name}, claim {position} ({claim.id}): "
-                f"page notebooks/{claim.page}.md does not exist"
-            )
+            raise ClaimError(f"{where} ({claim.id}): page notebooks/{claim.page}.md does not exist")
         claims[claim.id] = claim
-        anchors[claim.anchor] = claim.id
     return claims
 
 
@@ -251,51 +243,48 @@ def _parse(entry: object, where: str) -> Claim:
     if isinstance(entry.get("id"), str):
         where = f"{where} ({entry['id']})"
     known = (*_FIELDS, "severity")
-    unknown = sorted(str(key) for key in entry if key not in known)
-    if unknown:
-        raise ClaimError(f"{where}: unknown field {', '.join(unknown)}; known: {', '.join(known)}")
-    missing = [name for name in _FIELDS if name not in entry]
-    if missing:
-        raise ClaimError(f"{where}: missing field {', '.join(missing)}")
-    for name in entry:
-        value = entry[name]
-        if not isinstance(value, str) or not value.strip():
-            raise ClaimError(f"{where}: {name} must be a non-empty text, got {value!r}")
+    unknown = ", ".join(sorted(str(key) for key in entry if key not in known))
+    _require(not unknown, f"{where}: unknown field {unknown}; known: {', '.join(known)}")
+    missing = ", ".join(name for name in _FIELDS if name not in entry)
+    _require(not missing, f"{where}: missing field {missing}")
+    for name, value in entry.items():
+        _require(
+            isinstance(value, str) and value.strip(),
+            f"{where}: {name} must be a non-empty text, got {value!r}",
+        )
     claim = Claim(**{name: value.strip() for name, value in entry.items()})
-    _validate(claim, where)
+    _require(
+        claim.source in SOURCES,
+        f"{where}: source must be one of {', '.join(SOURCES)}, got {claim.source!r}",
+    )
+    _require(
+        ID_PATTERN.fullmatch(claim.id),
+        f"{where}: id must look like thesis:3.17 or xie:lemma-1 (a source, a colon, "
+        f"lower-case words or numbers joined by . or -), got {claim.id!r}",
+    )
+    _require(
+        claim.id.startswith(f"{claim.source}:"),
+        f"{where}: id and source disagree, source is {claim.source!r}",
+    )
+    _require(
+        claim.expected in VERDICTS,
+        f"{where}: unknown verdict {claim.expected!r}, expected one of {'; '.join(VERDICTS)}",
+    )
+    _require(
+        claim.severity in (SEVERITIES if claim.expected in FAULTS else ("",)),
+        f"{where}: what is {' or '.join(FAULTS)}, and nothing else, has a severity, one of "
+        f"{', '.join(SEVERITIES)}; got {claim.severity!r}",
+    )
+    _require(
+        PAGE_PATTERN.fullmatch(claim.page),
+        f"{where}: page must look like 3-policy-evaluation/dp-lsw "
+        f"(below notebooks, without suffix), got {claim.page!r}",
+    )
+    _require(
+        len(claim.title) <= _LONGEST_TITLE and "\n" not in claim.title,
+        f"{where}: title must be one line of at most {_LONGEST_TITLE} characters",
+    )
     return claim
-
-
-def _validate(claim: Claim, where: str) -> None:
-    if claim.source not in SOURCES:
-        raise ClaimError(
-            f"{where}: source must be one of {', '.join(SOURCES)}, got {claim.source!r}"
-        )
-    if not ID_PATTERN.fullmatch(claim.id):
-        raise ClaimError(
-            f"{where}: id must look like thesis:3.17 or xie:lemma-1 (a source, a colon, "
-            f"lower-case words or numbers joined by . or -), got {claim.id!r}"
-        )
-    if not claim.id.startswith(f"{claim.source}:"):
-        raise ClaimError(f"{where}: id and source disagree, source is {claim.source!r}")
-    if claim.expected not in VERDICTS:
-        raise ClaimError(
-            f"{where}: unknown verdict {claim.expected!r}, expected one of {'; '.join(VERDICTS)}"
-        )
-    if claim.expected in FAULTS and claim.severity not in SEVERITIES:
-        raise ClaimError(
-            f"{where}: what is {claim.expected} has a severity, one of {', '.join(SEVERITIES)}; "
-            f"got {claim.severity!r}"
-        )
-    if claim.severity and claim.expected not in FAULTS:
-        raise ClaimError(f"{where}: what {claim.expected} has no severity, got {claim.severity!r}")
-    if not PAGE_PATTERN.fullmatch(claim.page):
-        raise ClaimError(
-            f"{where}: page must look like 3-policy-evaluation/dp-lsw "
-            f"(below notebooks, without suffix), got {claim.page!r}"
-        )
-    if len(claim.title) > _LONGEST_TITLE or "\n" in claim.title:
-        raise ClaimError(f"{where}: title must be one line of at most {_LONGEST_TITLE} characters")
 
 
 # -- checking ---------------------------------------------------------------------------
@@ -348,13 +337,8 @@ def check(
     ClaimMismatch
         If the verdict differs from the expected one.
     """
-    outcome = {
-        "printed": printed,
-        "under_conditions": under_conditions,
-        "corrected": corrected,
-        "reproduced": reproduced,
-        "with_deviations": with_deviations,
-    }
+    values = (printed, under_conditions, corrected, reproduced, with_deviations)
+    outcome = dict(zip(OUTCOMES, values, strict=True))
     run = current_run()
     claim = _find(claim_id, run)
     verdict = _derive(claim_id, {name: _as_bool(name, v) for name, v in outcome.items()})
@@ -389,14 +373,20 @@ def not_checkable(claim_id: str, /, reason: str) -> Badge:
     return _record(claim, "not checkable", {}, " ".join(reason.split()), run)
 
 
+def _require(fine: object, message: str) -> None:
+    if not fine:
+        raise ClaimError(message)
+
+
 def _find(claim_id: str, run: Run) -> Claim:
     path = run.root / "book" / "claims.yml"
-    claims = _load_cached(path, path.stat().st_mtime_ns if path.is_file() else 0)
-    if claim_id not in claims:
+    claim = _load_cached(path, path.stat().st_mtime_ns if path.is_file() else 0).get(claim_id)
+    if claim is None:
         raise ClaimError(f"unknown claim {claim_id!r}: it is not listed in book/claims.yml")
-    claim = claims[claim_id]
-    if run.page is not None and claim.page != run.page:
-        raise ClaimError(f"{claim_id} belongs to page {claim.page}, but this is page {run.page}")
+    _require(
+        run.page in (None, claim.page),
+        f"{claim_id} belongs to page {claim.page}, but this is page {run.page}",
+    )
     return claim
 
 
@@ -414,67 +404,56 @@ def _as_bool(name: str, value: object) -> bool | None:
 
 
 def _derive(claim_id: str, outcome: Mapping[str, bool | None]) -> str:
-    statement = {k: outcome[k] for k in ("printed", "under_conditions", "corrected")}
-    result = {k: outcome[k] for k in ("reproduced", "with_deviations")}
-    is_statement = any(v is not None for v in statement.values())
-    is_outcome = any(v is not None for v in result.values())
-    if is_statement and is_outcome:
-        raise ClaimError(
-            f"{claim_id}: give either {', '.join(statement)} (a statement) "
-            f"or {', '.join(result)} (an outcome), not both"
-        )
-    if is_outcome:
-        return _derive_outcome(claim_id, **result)
-    return _derive_statement(claim_id, **statement)
-
-
-def _derive_statement(
-    claim_id: str, printed: bool | None, under_conditions: bool | None, corrected: bool | None
-) -> str:
-    if printed is None:
-        raise ClaimError(f"{claim_id}: nothing was computed; give printed= or reproduced=")
-    if printed:
-        if corrected is False or under_conditions is False:
-            raise ClaimError(
-                f"{claim_id}: it holds as printed, so corrected and under_conditions "
-                "must be true or left out"
-            )
-        return "holds"
-    if corrected is False:
-        raise ClaimError(f"{claim_id}: false as printed, and its corrected version fails too")
-    if under_conditions and corrected:
-        raise ClaimError(
-            f"{claim_id}: under_conditions and corrected are both true; "
-            "leave one out, they lead to different verdicts"
-        )
-    if under_conditions:
-        return "holds with conditions"
-    if corrected:
-        return "false as printed"
-    raise ClaimError(
-        f"{claim_id}: a false statement needs a corrected version (corrected=True) "
-        "or conditions under which it survives (under_conditions=True)"
+    printed, under_conditions, corrected, reproduced, with_deviations = outcome.values()
+    is_statement = any(value is not None for value in (printed, under_conditions, corrected))
+    is_outcome = reproduced is not None or with_deviations is not None
+    _require(
+        not (is_statement and is_outcome),
+        f"{claim_id}: give either {', '.join(OUTCOMES[:3])} (a statement) "
+        f"or {', '.join(OUTCOMES[3:])} (an outcome), not both",
     )
-
-
-def _derive_outcome(claim_id: str, reproduced: bool | None, with_deviations: bool | None) -> str:
-    if reproduced is None:
-        raise ClaimError(f"{claim_id}: with_deviations needs reproduced=True or False beside it")
-    if reproduced:
-        return "reproduced"
-    return "reproduced with deviations" if with_deviations else "not reproduced"
+    if is_outcome:
+        _require(
+            reproduced is not None,
+            f"{claim_id}: with_deviations needs reproduced=True or False beside it",
+        )
+        if reproduced:
+            return "reproduced"
+        return "reproduced with deviations" if with_deviations else "not reproduced"
+    _require(printed is not None, f"{claim_id}: nothing was computed; give printed= or reproduced=")
+    if printed:
+        _require(
+            corrected is not False and under_conditions is not False,
+            f"{claim_id}: it holds as printed, so corrected and under_conditions "
+            "must be true or left out",
+        )
+        return "holds"
+    _require(
+        corrected is not False,
+        f"{claim_id}: false as printed, and its corrected version fails too",
+    )
+    _require(
+        not (under_conditions and corrected),
+        f"{claim_id}: under_conditions and corrected are both true; "
+        "leave one out, they lead to different verdicts",
+    )
+    _require(
+        under_conditions or corrected,
+        f"{claim_id}: a false statement needs a corrected version (corrected=True) "
+        "or conditions under which it survives (under_conditions=True)",
+    )
+    return "holds with conditions" if under_conditions else "false as printed"
 
 
 def _check_scale(claim_id: str, scale: object, *, is_outcome: bool) -> None:
     if scale == "":
         return
-    if not isinstance(scale, str) or not re.search(r"\d", scale) or len(scale) > _LONGEST_SCALE:
-        raise ClaimError(
-            f"{claim_id}: scale says in at most {_LONGEST_SCALE} characters, with numbers, how "
-            f"much smaller the experiment is, got {scale!r}"
-        )
-    if not is_outcome:
-        raise ClaimError(f"{claim_id}: only an outcome (reproduced=) has a scale")
+    _require(
+        isinstance(scale, str) and re.search(r"\d", scale) and len(scale) <= _LONGEST_SCALE,
+        f"{claim_id}: scale says in at most {_LONGEST_SCALE} characters, with numbers, how "
+        f"much smaller the experiment is, got {scale!r}",
+    )
+    _require(is_outcome, f"{claim_id}: only an outcome (reproduced=) has a scale")
 
 
 def _as_numbers(claim_id: str, numbers: Mapping[str, object]) -> dict[str, Number]:
@@ -487,15 +466,15 @@ def _as_numbers(claim_id: str, numbers: Mapping[str, object]) -> dict[str, Numbe
 def _as_number(claim_id: str, name: str, value: object) -> Number:
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         value = value.item()
-    if isinstance(value, float) and math.isnan(value):
-        raise ClaimError(f"{claim_id}: {name} is not a number (NaN)")
-    if isinstance(value, str) and len(value) > _LONGEST_STRING:
-        raise ClaimError(f"{claim_id}: {name} is a text of more than {_LONGEST_STRING} characters")
-    if isinstance(value, bool | int | float | str):
-        return value
-    raise ClaimError(
-        f"{claim_id}: {name} must be one number or a short text, got {type(value).__name__}"
+    if not isinstance(value, bool | int | float | str):
+        kind = type(value).__name__
+        raise ClaimError(f"{claim_id}: {name} must be one number or a short text, got {kind}")
+    _require(value == value, f"{claim_id}: {name} is not a number (NaN)")
+    _require(
+        not isinstance(value, str) or len(value) <= _LONGEST_STRING,
+        f"{claim_id}: {name} is a text of more than {_LONGEST_STRING} characters",
     )
+    return value
 
 
 def _record(
