@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _THIN_SPACE = "\u202f"  # no line break inside a number
 
@@ -35,6 +37,13 @@ def tidy(text: str) -> str:
         return sign + digits
     power = "10" + str(int(exponent)).translate(_SUPERSCRIPT)
     return sign + (power if digits == "1" else f"{digits}×{power}")
+
+
+def plain(value: object) -> object:
+    """A scalar of NumPy as Python's own number; anything else as it is."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return value.item()
+    return value
 
 
 def significant(value: bool | int | float | str) -> str:

@@ -53,7 +53,7 @@ from typing import Any
 import numpy as np
 
 from ._jupyter import in_jupyter, publish
-from ._numbers import significant
+from ._numbers import plain, significant
 from .files import Run, current_run, source_path, write_atomic
 
 VERDICTS = (
@@ -347,24 +347,9 @@ def check(
 
 
 def not_checkable(claim_id: str, /, reason: str) -> Badge:
-    """Record that no computation can decide a claim.
+    """Record that no computation can decide a claim, as :func:`check` records a verdict.
 
-    Parameters
-    ----------
-    claim_id : str
-        As in :func:`check`.
-    reason : str
-        What is missing, in one sentence for the reader.
-
-    Returns
-    -------
-    Badge
-        One line that shows itself in Jupyter.
-
-    Raises
-    ------
-    ClaimError, ClaimMismatch
-        As in :func:`check`; an empty reason is an error.
+    The reason says what is missing, in one sentence for the reader; an empty one is an error.
     """
     run = current_run()
     claim = _find(claim_id, run)
@@ -396,10 +381,9 @@ def _load_cached(path: Path, _modified: int) -> dict[str, Claim]:
 
 
 def _as_bool(name: str, value: object) -> bool | None:
+    value = plain(value)
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, np.bool_):
-        return bool(value)
     raise ClaimError(f"{name} must be True or False, got {value!r} ({type(value).__name__})")
 
 
@@ -457,15 +441,14 @@ def _check_scale(claim_id: str, scale: object, *, is_outcome: bool) -> None:
 
 
 def _as_numbers(claim_id: str, numbers: Mapping[str, object]) -> dict[str, Number]:
-    plain = {name: _as_number(claim_id, name, value) for name, value in numbers.items()}
-    if not any(isinstance(v, int | float) and not isinstance(v, bool) for v in plain.values()):
+    found = {name: _as_number(claim_id, name, value) for name, value in numbers.items()}
+    if not any(isinstance(v, int | float) and not isinstance(v, bool) for v in found.values()):
         raise ClaimError(f"{claim_id}: a verdict needs at least one number as its evidence")
-    return plain
+    return found
 
 
 def _as_number(claim_id: str, name: str, value: object) -> Number:
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        value = value.item()
+    value = plain(value)
     if not isinstance(value, bool | int | float | str):
         kind = type(value).__name__
         raise ClaimError(f"{claim_id}: {name} must be one number or a short text, got {kind}")

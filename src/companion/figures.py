@@ -57,7 +57,7 @@ from matplotlib.transforms import ScaledTranslation
 from numpy.typing import ArrayLike
 
 from ._jupyter import in_jupyter, publish, use_svg
-from ._numbers import significant, tidy
+from ._numbers import plain, significant, tidy
 from .files import current_run
 
 #: Okabe and Ito's palette: told apart with every common colour blindness.
@@ -176,8 +176,7 @@ def panels(
 
     Returns
     -------
-    figure : Figure
-    axes : Axes, or ndarray of Axes
+    (Figure, Axes or ndarray of Axes)
         One panel gives its axes, more give an array.
     """
     if rows < 1 or columns < 1:
@@ -188,20 +187,8 @@ def panels(
 def algorithm_style(name: str) -> dict[str, Any]:
     """Colour, marker and line of an algorithm, the same all over the book.
 
-    Parameters
-    ----------
-    name : str
-        For example ``DP-LSW``.
-
-    Returns
-    -------
-    dict
-        Keyword arguments of ``Axes.plot`` and of :func:`band`.
-
-    Raises
-    ------
-    FigureError
-        If the algorithm has no style yet: give it one in this module.
+    Returns keyword arguments of ``Axes.plot`` and of :func:`band`. An algorithm that has no style
+    yet is a :class:`FigureError`: give it one in this module.
 
     >>> algorithm_style("LSW")["color"]
     '#0072B2'
@@ -260,29 +247,12 @@ def band(
 
 
 def reference_line(ax: Axes, height: float, label: str) -> None:
-    """Draw a thin black horizontal line, named in the legend.
-
-    Parameters
-    ----------
-    ax : Axes
-    height : float
-        In data units.
-    label : str
-        For the legend.
-    """
+    """Draw a thin black horizontal line, at a height in data units, named in the legend."""
     ax.axhline(height, color="black", linewidth=1, marker="", linestyle="-", label=label)
 
 
 def legend_below(ax: Axes, columns: int = 2) -> None:
-    """Put the legend under the axes, where it covers nothing.
-
-    Parameters
-    ----------
-    ax : Axes
-        Its x label is kept above the legend.
-    columns : int
-        Number of columns, >= 1; two fit a phone.
-    """
+    """Put the legend under the axes and their x label; two columns (>= 1) fit a phone."""
     if columns < 1:
         raise FigureError(f"a legend needs at least one column, got {columns!r}")
     # in points below the axes: the same distance whatever the height of the panel
@@ -330,7 +300,7 @@ def glue_figure(name: str, figure: Figure) -> None:
     Parameters
     ----------
     name : str
-        Unique on its page: lower-case words or numbers joined by ``-``.
+        Unique on its page: lower-case words or numbers joined by ``-`` or ``.``.
     figure : Figure
 
     Raises
@@ -351,19 +321,8 @@ def glue_figure(name: str, figure: Figure) -> None:
 def number(name: str, value: object, fmt: str | None = None) -> None:
     """Hand a number over to the page's text, typeset; use it as ``{glue:text}`name```.
 
-    It returns nothing, so that it may be the last line of a cell.
-
-    Parameters
-    ----------
-    name : str
-        Unique on its page: lower-case words or numbers joined by ``-``.
-    value, fmt
-        As in :func:`typeset`.
-
-    Raises
-    ------
-    FigureError
-        If the name is malformed, or the value cannot be typeset.
+    It returns nothing, so that it may be the last line of a cell. The name is as in
+    :func:`glue_figure`, value and format as in :func:`typeset`, which say what is refused.
     """
     _check_name(name)
     try:
@@ -384,10 +343,6 @@ def typeset(value: object, fmt: str | None = None) -> str:
         Format specification such as ``.3f``, ``,d`` or ``.2%``; by default four significant
         digits. Exponents, signs and thousands separators are typeset.
 
-    Returns
-    -------
-    str
-
     Raises
     ------
     FigureError
@@ -396,8 +351,7 @@ def typeset(value: object, fmt: str | None = None) -> str:
     >>> typeset(np.float64(123456.7), ".2e"), typeset(3e5, ",d"), typeset(0.25, ".0%")
     ('1.23×10⁵', '300\\u202f000', '25%')
     """
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        value = value.item()
+    value = plain(value)
     if isinstance(value, str):
         if fmt is not None:
             raise FigureError(f"a text takes no format, got {fmt!r}")
