@@ -31,6 +31,7 @@ from .units import SHORT, Unit, digest_of, program_of, units_of
 
 #: How modules are read: raise the number when that changes, so that no old reading is used.
 _READER = (2, *sys.version_info[:2])
+_PROGRAM = ""  # what asks, a module without a name
 
 
 # -- what is reached ----------------------------------------------------------------------
@@ -149,7 +150,8 @@ class Sources:
             Modules that do not count.
         """
         search = _Search(self, without)
-        search.program(program)
+        self._modules[_PROGRAM] = Module(program)
+        search.touch(_PROGRAM)
         for name in names:
             search.full_name(name)
         search.run()
@@ -185,17 +187,6 @@ class _Search:
         self.reached: dict[str, dict[str, Unit]] = {}  # module -> digest -> unit
         self.seen: set[tuple[str, str]] = set()
         self.waiting: list[tuple[str, str]] = []  # module, name in it with attributes
-
-    def program(self, units: Sequence[Unit]) -> None:
-        """Everything that a page does."""
-        page = Module(units)
-        for source, name in page.imported:
-            self.import_(source, name)
-        for use in dict.fromkeys(use for unit in units for use in unit.uses):
-            name, *attributes = use.split(".")
-            for target in page.named[name]:
-                if target.origin is not None:
-                    self.origin(target.origin, tuple(attributes))
 
     def full_name(self, name: str) -> None:
         """A definition by its full name, or a whole module."""
@@ -300,6 +291,7 @@ class _Search:
         modules = {
             module: sha256("\n".join(sorted(units)).encode())[:SHORT]
             for module, units in sorted(self.reached.items())
+            if module != _PROGRAM
         }
         return Reached(modules, tuple(sorted(self.libraries)))
 

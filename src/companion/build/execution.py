@@ -198,7 +198,7 @@ def _execute(run: Run) -> Any:
     nbformat.write(notebook, source)
     _check_parameters(run, source)
     _refuse_typed_verdicts(run)
-    with _environment(_page_environment(run)):
+    with _environment(_kernel_environment(run)):
         _run_kernel(run, source, executed)
     result = nbformat.read(executed, as_version=4)
     _refuse_stderr(run, result)
@@ -241,26 +241,33 @@ def _refuse_typed_verdicts(run: Run) -> None:
         raise PageError(f"page {run.page} types what it must compute:\n{listed}")
 
 
-def _page_environment(run: Run) -> dict[str, str]:
+def page_environment(root: Path, page: str, profile: str, workers: int = 1) -> dict[str, str]:
+    """Environment of a page's process: what it is, and the same bytes for the same seed."""
+    return {
+        "DPRL_PAGE": page,
+        "DPRL_PROFILE": profile,
+        "DPRL_WORKERS": str(workers),
+        # One BLAS thread, no random hashes, no dates in SVG.
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "SOURCE_DATE_EPOCH": "0",
+        "MPLCONFIGDIR": str(_font_cache(root)),
+    }
+
+
+def _kernel_environment(run: Run) -> dict[str, str]:
     """Environment of the kernel; writes the kernel's configuration into the stage."""
     profile = run.stage / "ipython" / "profile_default"
     profile.mkdir(parents=True)
     (profile / "ipython_kernel_config.py").write_text(_KERNEL_CONFIG, encoding="utf-8")
     environment = {
-        "DPRL_PAGE": run.page,
-        "DPRL_PROFILE": run.profile,
+        **page_environment(run.root, run.page, run.profile, run.workers),
         "DPRL_STAGE": str(run.stage),
-        "DPRL_WORKERS": str(run.workers),
-        # Same bytes for the same seed: one BLAS thread, no random hashes, no dates in SVG.
-        "OMP_NUM_THREADS": "1",
-        "PYTHONHASHSEED": "0",
-        "SOURCE_DATE_EPOCH": "0",
         # Nothing of the user's own set-up reaches the page.
         "IPYTHONDIR": str(profile.parent),
         "JUPYTER_PREFER_ENV_PATH": "1",
         "JUPYTER_RUNTIME_DIR": str(run.stage / "runtime"),
         "JUPYTER_PLATFORM_DIRS": "1",
-        "MPLCONFIGDIR": str(_font_cache(run.root)),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
     terminal = _terminal()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import html
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -41,13 +42,7 @@ def part_of(module: str) -> str | None:
 
 
 def imports_of(sources: Sources) -> dict[str, set[str]]:
-    """Each part with the parts that it imports.
-
-    Parameters
-    ----------
-    sources : Sources
-        The repository's modules.
-    """
+    """Each part of the repository with the parts that it imports."""
     found: dict[str, set[str]] = {}
     for package in PACKAGES:
         for module in sources.modules_below(package):
@@ -57,11 +52,9 @@ def imports_of(sources: Sources) -> dict[str, set[str]]:
             used = found.setdefault(part, set())
             for unit in sources.module(module).units:
                 source, name = unit.origin or ("", "")
-                for target in (f"{source}.{name}", source):
-                    if target in sources:
-                        used |= {t for t in [part_of(target)] if t is not None and t != part}
-                        break
-    return {part: used & found.keys() for part, used in found.items()}
+                target = next((t for t in (f"{source}.{name}", source) if t in sources), "")
+                used.add(part_of(target) or part)
+    return {part: used & found.keys() - {part} for part, used in found.items()}
 
 
 def layers(graph: Graph) -> dict[str, int]:
@@ -75,18 +68,15 @@ def layers(graph: Graph) -> dict[str, int]:
     Examples
     --------
     >>> layers({"a": {"b", "c"}, "b": {"c"}, "c": set()})
-    {'a': 2, 'b': 1, 'c': 0}
+    {'c': 0, 'b': 1, 'a': 2}
     """
     found: dict[str, int] = {}
-
-    def height(part: str, above: tuple[str, ...]) -> int:
-        if part in above:
-            raise ValueError(f"a circle of imports: {' -> '.join([*above, part])}")
-        if part not in found:
-            found[part] = max((height(p, (*above, part)) + 1 for p in graph[part]), default=0)
-        return found[part]
-
-    return {part: height(part, ()) for part in graph}
+    try:
+        for part in graphlib.TopologicalSorter(graph).static_order():
+            found[part] = max((found[used] + 1 for used in graph[part]), default=0)
+    except graphlib.CycleError as error:
+        raise ValueError(f"a circle of imports: {' -> '.join(error.args[1])}") from None
+    return found
 
 
 def direct(graph: Graph) -> dict[str, set[str]]:
@@ -195,18 +185,7 @@ def first_sentence(root: Path, part: str) -> str:
 
 
 def page(root: Path) -> str:
-    """The page for contributors, as MyST markdown.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-
-    Raises
-    ------
-    ValueError
-        If parts of the house import one another in a circle.
-    """
+    """The page for contributors, as MyST markdown; a circle of imports is a ``ValueError``."""
     graph, lines = imports_of(sources_of(root)), lines_of(root)
     text = [_INTRODUCTION, "```{raw} html", '<div style="overflow-x: auto" tabindex="0"']
     text += ['role="region" aria-label="Map of the house">', draw(graph), "</div>", "```"]

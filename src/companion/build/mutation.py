@@ -49,6 +49,7 @@ import yaml
 
 from companion import claims, records
 from companion.build import freshness, site
+from companion.build.execution import page_environment
 from companion.build.mutants import (
     BOUNDS,
     KINDS,
@@ -74,16 +75,11 @@ _SURVIVES = "survives: "
 
 
 def _environment(page: str, root: Path) -> dict[str, str]:
-    return os.environ | {
-        "DPRL_PAGE": page,
-        "DPRL_PROFILE": "quick",
-        "DPRL_WORKERS": "1",
+    return {
+        **os.environ,
+        **page_environment(root, page, "quick"),
         "DPRL_TTY": "",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONHASHSEED": "0",
-        "SOURCE_DATE_EPOCH": "0",
         "MPLBACKEND": "agg",  # nothing is drawn
-        "MPLCONFIGDIR": str(root / "_build" / "matplotlib"),
         "IPYTHONDIR": str(root / "_build" / "mutation" / "ipython"),
     }
 
@@ -337,17 +333,11 @@ def counts(frame: pd.DataFrame) -> dict[str, tuple[int, int]]:
     }
 
 
-def run_all(
-    root: Path,
-    pages: Sequence[str],
-    functions: Sequence[str],
-    jobs: int,
-    stages: Sequence[str] = STAGES,
-) -> int:
+def run_all(root: Path, pages: Sequence[str], functions: Sequence[str], jobs: int) -> int:
     """Test every page that is not kept, stage by stage; the number of failures."""
     sought = callers(root, pages, functions)
     failed = 0
-    for stage, (number, page) in itertools.product(stages, enumerate(pages, start=1)):
+    for stage, (number, page) in itertools.product(STAGES, enumerate(pages, start=1)):
         before = load_kept(root, page)
         if before is not None and stage in before["stages"]:
             continue
@@ -371,7 +361,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", help="only this page; nothing is recorded")
     parser.add_argument("--function", help="only functions of this name; nothing is recorded")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
-    parser.add_argument("--stage", choices=STAGES, help="only this one; nothing is recorded")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     root = Path.cwd().resolve()
@@ -387,10 +376,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.page or options.function:
         return _only(root, options, pages, functions)
     started = time.monotonic()
-    stages = (options.stage,) if options.stage else STAGES
-    failed = run_all(root, pages, list(functions), options.jobs, stages)
-    if options.stage:
-        return int(bool(failed))
+    failed = run_all(root, pages, list(functions), options.jobs)
     kept = {page: load_kept(root, page) for page in pages}
     if failed or None in kept.values():
         say(f"{failed} pages failed: nothing is recorded")

@@ -78,18 +78,12 @@ class Outcome:
 
     Parameters
     ----------
-    name : str
-        File name, with ``laptop/`` before it if that is its profile.
-    page : str
-        Page or command that makes it.
-    rows : int
-        Rows of the recorded table.
-    problem : str
-        What is wrong; empty if the table came out again.
-    compared : int
-        Rows that were computed again.
-    skipped : str
-        Why the table was not computed; empty if it was.
+    name, page : str
+        File name, with ``laptop/`` before it if that is its profile; page or command that makes it.
+    rows, compared : int
+        Rows of the recorded table, and those that were computed again.
+    problem, skipped : str
+        What is wrong, and why the table was not computed; empty if it came out again.
     """
 
     name: str

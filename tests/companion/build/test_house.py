@@ -48,7 +48,7 @@ def test_no_arrow_is_lost_only_shortened(graph):
 
 
 def test_a_circle_is_refused():
-    with pytest.raises(ValueError, match="a circle of imports: a -> b -> a"):
+    with pytest.raises(ValueError, match=r"a circle of imports: (a -> b -> a|b -> a -> b)"):
         house.layers({"a": {"b"}, "b": {"a"}})
 
 
