@@ -15,6 +15,7 @@ from dprl.evaluation import lsl, lsw
 from dprl.features import aggregation, tabular
 from dprl.off_policy.saddle_point import (
     BidiagonalStatistics,
+    FeatureSteps,
     Statistics,
     trajectory_statistics,
 )
@@ -265,8 +266,8 @@ def test_statistics_of_an_extreme_trajectory(record, dtype):
     rewards[:2], ratios[:2] = record[8:10], np.abs(record[10:])
     columns = (phi, ahead, rewards, ratios)
     kind = {"discount": 0.9, "weighting": "mean", "dtype": dtype}
-    both = trajectory_statistics(*columns, [2, 2], **kind)
-    alone = trajectory_statistics(*(x[2:] for x in columns), [2], **kind)
+    both = trajectory_statistics(FeatureSteps(*columns), [2, 2], **kind)
+    alone = trajectory_statistics(FeatureSteps(*(x[2:] for x in columns)), [2], **kind)
     for name in "abc":
         assert np.isfinite(getattr(both, name)).all()
         assert np.array_equal(getattr(both, name)[1:], getattr(alone, name))
@@ -275,9 +276,8 @@ def test_statistics_of_an_extreme_trajectory(record, dtype):
 def test_statistics_beyond_the_numbers_keep_their_proportions():
     phi, rewards = [[3e200], [1e200]], [2e100, -5e100]
     with np.errstate(all="raise"):
-        data = trajectory_statistics(
-            phi, [[0.0], [0.0]], rewards, [1.0, 2.0], [2], 0.5, weighting="sum"
-        )
+        steps = FeatureSteps(phi, [[0.0], [0.0]], rewards, [1.0, 2.0])
+        data = trajectory_statistics(steps, [2], 0.5, weighting="sum")
     largest = data.a[0, 0, 0]
     assert largest > 2.0**1020
     assert np.isclose(data.c[0, 0, 0] / largest, 10 / 11)
