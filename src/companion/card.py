@@ -65,18 +65,10 @@ def provenance_card(*record_names: str, seed: int | None = None) -> Card:
     ----------
     *record_names : str
         Records that the page shows: those it has saved in this execution come first, then
-        those of the paper profile, then of the laptop's, then of the quick one.
+        those of the paper profile, then of the laptop's, then of the quick one. One that does
+        not exist, or was edited, is a :class:`companion.records.RecordError`.
     seed : int, optional
         The page's seed; by default the seed of the records this page has saved.
-
-    Returns
-    -------
-    Card
-
-    Raises
-    ------
-    RecordError
-        If a record does not exist, or was edited after it was recorded.
     """
     run = current_run()
     tables = tuple(_find(name) for name in dict.fromkeys(record_names))

@@ -90,19 +90,12 @@ class Deadline:
 
 
 def save(path: str | os.PathLike[str], tree: Any) -> None:
-    """Write a tree of arrays, atomically.
-
-    Parameters
-    ----------
-    path : path
-        File to write or replace. Its folder is made if needed.
-    tree : tree
-        See the module. NaN is kept.
+    """Write a tree of arrays, atomically, into a file whose folder is made if needed.
 
     Raises
     ------
     CheckpointError
-        If a leaf is not an array of numbers.
+        If a leaf is not an array of numbers. NaN is kept.
 
     Examples
     --------
@@ -244,17 +237,13 @@ def fingerprint(*objects: Any) -> str:
     ----------
     objects
         Numbers, texts, bytes, None, enumerations, paths, arrays of numbers, dataclasses,
-        dicts, lists and tuples of them.
+        dicts, lists and tuples of them. Another type is a ``TypeError``: its text would not be
+        reproducible.
 
     Returns
     -------
     str
         16 hexadecimal digits of a SHA-256. 1, 1.0, True and "1" differ.
-
-    Raises
-    ------
-    TypeError
-        For an object of another type: its text would not be reproducible.
 
     Examples
     --------

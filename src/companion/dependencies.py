@@ -68,12 +68,8 @@ class Reached(NamedTuple):
 class Sources:
     """The modules below a folder, read and never imported.
 
-    Parameters
-    ----------
-    folder : Path
-        What holds the packages, for example ``src``.
-    cache : Path, optional
-        File that keeps what was read, with the digests of the files.
+    ``folder`` holds the packages, and the file ``cache`` keeps what was read, with the digests of
+    the files.
     """
 
     def __init__(self, folder: Path, cache: Path | None = None) -> None:
@@ -144,10 +140,9 @@ class Sources:
             What uses the modules, see :func:`companion.units.program_of`.
         names : iterable of str
             Full names of definitions, or of whole modules.
-        loaded : iterable of str
-            Modules that its process had imported. One that no import names is reached whole.
-        without : collection of str
-            Modules that do not count.
+        loaded, without : collection of str
+            Modules that its process had imported, of which one that no import names is reached
+            whole; and modules that do not count.
         """
         search = _Search(self, without)
         self._modules[_PROGRAM] = Module(program)
@@ -423,18 +418,8 @@ def full_name(thing: object) -> str:
 def code_of(*things: object) -> str:
     """Digest of what functions, classes or modules of the repository compute, and with what.
 
-    For the names of caches: it changes when a definition that they reach does, or a library
-    that these import, and not when a sentence is put better.
-
-    Parameters
-    ----------
-    things
-        Functions, classes and modules.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
+    For the names of caches, 16 hexadecimal digits: it changes when a definition that they reach
+    does, or a library that these import, and not when a sentence is put better.
 
     Raises
     ------

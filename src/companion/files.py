@@ -34,10 +34,8 @@ class Run:
 
     Attributes
     ----------
-    root : Path
-        The repository.
-    stage : Path
-        Folder that receives this execution's files.
+    root, stage : Path
+        The repository, and the folder that receives this execution's files.
     page : str or None
         For example ``3-policy-evaluation/dp-lsw``; None when a reader runs it in Jupyter.
     profile : str
@@ -56,13 +54,7 @@ class Run:
 
 
 def current_run() -> Run:
-    """Read the execution from the environment.
-
-    Raises
-    ------
-    RuntimeError
-        If the runner's variables contradict each other.
-    """
+    """The execution that the environment says; a ``RuntimeError`` if it contradicts itself."""
     profile = os.environ.get("DPRL_PROFILE", "quick")
     if profile not in PROFILES:
         raise RuntimeError(f"DPRL_PROFILE must be one of {', '.join(PROFILES)}, got {profile!r}")
@@ -96,19 +88,10 @@ def source_path(root: Path, page: str) -> Path:
 
 
 def write_atomic(path: Path, content: str | bytes) -> bool:
-    """Write a whole file or nothing; an unchanged file is not touched.
+    """Write a whole file, in a folder made if it is missing, or nothing.
 
-    Parameters
-    ----------
-    path : Path
-        Destination; its folder is made if it is missing.
-    content : str or bytes
-        Text is encoded as UTF-8 without translating line ends.
-
-    Returns
-    -------
-    bool
-        Whether the file was written (False: it already held these bytes).
+    Text is encoded as UTF-8 without translating line ends. A file that already holds these bytes
+    is not touched; then the answer is False.
     """
     data = content.encode() if isinstance(content, str) else content
     if path.is_file() and path.read_bytes() == data:
@@ -161,18 +144,9 @@ def available_cores() -> int:
 def locked(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Hold a folder's lock, so that two processes do not compute the same thing.
 
-    Parameters
-    ----------
-    folder : path
-        Made if needed. The lock is its file ``.lock``; it is not re-entrant.
+    The folder is made if needed, and given as soon as no other process holds its lock, the file
+    ``.lock`` in it; the lock is not re-entrant.
 
-    Yields
-    ------
-    Path
-        The folder, as soon as no other process holds its lock.
-
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as parent, locked(Path(parent) / "study") as folder:
     ...     folder.name

@@ -51,17 +51,8 @@ def code_cells(page: str) -> list[str]:
 def recording_cells(cells: Sequence[str], tables: Iterable[str] | None = None) -> int:
     """How many code cells a page needs to record its tables: all up to the last that saves one.
 
-    Parameters
-    ----------
-    cells : sequence of str
-        Source of each code cell, in order.
-    tables : iterable of str, optional
-        Names of tables; a cell that saves only others, by literal names, does not count.
-
-    Returns
-    -------
-    int
-        Number of cells, 0 if no cell records one of the tables.
+    ``cells`` are their sources, in order. If ``tables`` are named, a cell that saves only others,
+    by literal names, does not count. Without a cell that counts it is 0.
     """
     wanted = None if tables is None else set(tables)
     last = 0
@@ -77,13 +68,7 @@ def recording_cells(cells: Sequence[str], tables: Iterable[str] | None = None) -
 
 
 def recording_tree(cells: Sequence[str]) -> ast.Module:
-    """The code that computes a page's recorded tables, as one program.
-
-    Parameters
-    ----------
-    cells : sequence of str
-        Source of each code cell, in order.
-    """
+    """The code of a page's cells that computes its recorded tables, as one program."""
     body: list[ast.stmt] = []
     for source in cells[: recording_cells(cells)]:
         body += [s for s in ast.parse(source).body if not _only_shows(s)]

@@ -20,18 +20,13 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def load(name: str) -> pd.DataFrame:
-    """Read one published table.
+    """Read one published table: one row per printed number.
 
     Parameters
     ----------
     name : str
         The file's name in ``data/published``, without suffix: lower-case words or numbers
         joined by ``-``.
-
-    Returns
-    -------
-    DataFrame
-        One row per printed number; the columns are those of the file's first line.
 
     Raises
     ------

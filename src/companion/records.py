@@ -386,18 +386,8 @@ def _plain(where: str, value: object) -> Any:
 def load(name: str, profile: str = "paper") -> Record:
     """Read a record and check that its table is the one that was recorded.
 
-    Parameters
-    ----------
-    name : str
-        As given to :func:`save`.
-    profile : str
-        ``paper`` (the default), ``quick`` or ``laptop``.
-
-    Returns
-    -------
-    Record
-        The table and its provenance. What this execution has just saved comes first, then
-        ``data/results/<profile>``.
+    Of the profile ``paper``, ``quick`` or ``laptop``, what this execution has just saved comes
+    first, then ``data/results/<profile>``.
 
     Raises
     ------

@@ -133,12 +133,8 @@ def table(
 ) -> pd.DataFrame:
     """:func:`run` for trials that return rows: all rows in one table, in the order of the tasks.
 
-    Parameters
-    ----------
-    trial : callable
-        As in :func:`run`; returns an iterable of dicts, column -> value, or none at all.
-    tasks, seed, workers, label
-        As in :func:`run`, whose errors it raises.
+    A trial returns an iterable of dicts, column -> value, or none at all; the rest is as in
+    :func:`run`.
 
     Examples
     --------
@@ -160,22 +156,9 @@ def share(array: ArrayLike) -> Path:
 
     What a trial uses from outside travels with each of its tasks; a large array should not.
     ``np.load(path, mmap_mode="r")`` maps it, once for all processes of a machine. The name is a
-    hash of the contents, so a sweep that is resumed finds the file, and its key is the same.
-
-    Parameters
-    ----------
-    array : array_like
-        Numbers.
-
-    Returns
-    -------
-    Path
-        An .npy file under ``_build/shared``; ``make clean`` removes it.
-
-    Raises
-    ------
-    SweepError
-        If the array holds Python objects.
+    hash of the contents, so a sweep that is resumed finds the file, and its key is the same. The
+    file is under ``_build/shared``; ``make clean`` removes it. An array of Python objects is a
+    :class:`SweepError`.
 
     Examples
     --------

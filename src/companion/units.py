@@ -110,19 +110,8 @@ class Unit(NamedTuple):
 
 
 def units_of(tree: ast.Module, module: str = "", package: bool = False) -> list[Unit]:
-    """Read a program as units.
+    """Read a program as units; its name and whether it is an ``__init__`` are for relative imports.
 
-    Parameters
-    ----------
-    tree : ast.Module
-        The program.
-    module : str
-        Its name, for relative imports.
-    package : bool
-        Whether it is the ``__init__`` of a package.
-
-    Examples
-    --------
     >>> for unit in units_of(ast.parse("from m import f as g\\nx = g(1)\\nprint(x)")):
     ...     print(unit.names, unit.always, unit.uses, unit.origin)
     ('g',) False () ('m', 'f')

@@ -20,27 +20,14 @@ from typing import Any
 from companion.files import digest
 
 # Inputs of every page already (src, the ledger, notebooks), or nothing a page is made from.
-_ELSEWHERE = (
-    "src/",
-    "notebooks/",
-    "book/claims.yml",
-    "book/nb/",
-    "_build/",
-    ".",
-)
+_ELSEWHERE = ("src/", "notebooks/", "book/claims.yml", "book/nb/", "_build/", ".")
 
 
 class ReadLog:
     """Audit hook that writes one JSON line per file first opened or module first imported.
 
-    The line is ``["read", path, digest]`` or ``["loaded", module, null]``.
-
-    Parameters
-    ----------
-    root : Path
-        The repository; paths are noted relative to it.
-    log : Path
-        File to write to.
+    The line is ``["read", path, digest]``, the path in the repository, or
+    ``["loaded", module, null]``.
     """
 
     def __init__(self, root: Path, log: Path) -> None:

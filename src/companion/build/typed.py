@@ -20,23 +20,9 @@ def typed_values(source: str) -> list[tuple[int, str]]:
     assigns constants, cannot fail. The same goes for evidence of which no number was computed;
     one number that describes the run, such as a size, may stand beside computed ones.
 
-    Parameters
-    ----------
-    source : str
-        All code of a page, see :func:`companion.page_code.code_of_page`.
+    ``source`` is all code of a page (:func:`companion.page_code.code_of_page`); the result is the
+    line of each fault, counted from 1, and what is wrong there.
 
-    Returns
-    -------
-    list of (int, str)
-        The line of each fault, counted from 1, and what is wrong there.
-
-    Raises
-    ------
-    SyntaxError
-        If the code cannot be parsed.
-
-    Examples
-    --------
     >>> typed_values("claims.check('thesis:1', printed=True, ratio=worst())")
     [(1, 'thesis:1: printed= was typed, not computed')]
     >>> typed_values("fine = worst() < 1; claims.check('thesis:1', printed=fine, ratio=worst())")
