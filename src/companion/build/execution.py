@@ -293,8 +293,7 @@ def _font_cache(root: Path) -> Path:
         subprocess.run(
             [sys.executable, "-c", "import matplotlib.font_manager"],
             env={**os.environ, "MPLCONFIGDIR": str(folder)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             check=False,  # a page without figures needs no fonts
         )
     return folder

@@ -32,7 +32,6 @@ from companion.build.mutants import (
     REQUIRED,
     SHARPER,
     MutationError,
-    function_in,
     functions_of,
     holds_numbers,
     mutate,
@@ -197,20 +196,15 @@ class Session:
     # -- what is observed
 
     def _observe_package(self) -> None:
+        names: dict[str, Any] = {}
         if self.stage == "bounds":
             names = public_functions(self.bounds)
         elif self.stage == "package":
-            modules = [m for m in list(sys.modules) if m.startswith(self.prefixes)]
-            names = {}
-            for module in modules:
-                if not module.startswith(self.bounds):
-                    names |= functions_of(sys.modules[module])
+            for name, module in list(sys.modules.items()):
+                if name.startswith(self.prefixes) and not name.startswith(self.bounds):
+                    names |= functions_of(module)
             # the recorded numbers: other pages' computations
-            for function in (function_in(records.load), function_in(records.read)):
-                if function is not None:
-                    names[f"{records.__name__}.{function.__name__}"] = function
-        else:
-            return
+            names |= {f"{records.__name__}.{f.__name__}": f for f in (records.load, records.read)}
         for name, function in names.items():
             _observe(function, functools.partial(self._called, name))
 
@@ -247,20 +241,20 @@ class Session:
             return True
         if name not in self.wanted or "jax" in sys.modules:
             return False
-        while any(result.function == name for _, result, _ in self._alive.values()):
-            self._reap()
+        self._wait_for(name)
+        noticed = {r.mutation for r in self.results if r.function == name and r.notice}
         for mutation, smaller in SHARPER.items():
-            noticed = any(
-                r.function == name and r.mutation == mutation and r.notice for r in self.results
-            )
-            for step in smaller if noticed else ():
+            for step in smaller if mutation in noticed else ():
                 if self._try(name, step):
                     return True
-                while any(result.function == name for _, result, _ in self._alive.values()):
-                    self._reap()
+                self._wait_for(name)
                 if self.results[-1].notice:
                     break
         return False
+
+    def _wait_for(self, name: str) -> None:
+        while any(result.function == name for _, result, _ in self._alive.values()):
+            self._reap()
 
     def _last_cell(self, name: str) -> int:
         """The last cell with an unmoved claim whose check a value can reach; -1 if none."""
@@ -427,37 +421,36 @@ class Session:
 
     def asserted(self, condition: object) -> object:
         """What stands for an assertion of the page: a mutant notes it, and goes on."""
-        if condition or self.mutant is None:
-            return condition
-        self.mutant.notice = self.mutant.notice or f"assertion in code cell {self._cell + 1}"
-        # the cell's own assertion stands in for the claims that the cell checks
-        moved = self.claims_of_cell[self._cell] & self.unmoved
-        self.mutant.moved += sorted(moved)
-        self.unmoved -= moved
+        if not condition and self.mutant is not None:
+            # the cell's own assertion stands in for the claims that the cell checks
+            moved = self.claims_of_cell[self._cell] & self.unmoved
+            self._notices(f"assertion in code cell {self._cell + 1}", sorted(moved))
+            return True
+        return condition
+
+    def _notices(self, notice: str, moved: Sequence[str]) -> None:
+        """A mutant is noticed, and goes on for the sake of the other claims."""
+        assert self.mutant is not None
+        self.mutant.notice = self.mutant.notice or notice
+        self.mutant.moved += moved
+        self.unmoved -= set(moved)
         if self._brief or self._last_cell(self.mutant.function) < self._cell:
             self._finish()
-        return True
 
     def _watch_claims(self) -> None:
-        """Let a mutant note a verdict that differs, and go on for the sake of the others."""
+        """Let a mutant note a verdict that differs."""
 
         def observed(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-            if self.mutant is None:
-                return function(*args, **kwargs)
             try:
                 return function(*args, **kwargs)
             except (claims.ClaimError, claims.ClaimMismatch):
+                if self.mutant is None:
+                    raise
                 claim = claims.load(self.root / "book" / "claims.yml")[args[0]]
-                self.mutant.notice = self.mutant.notice or f"claim {claim.id}"
-                self.mutant.moved.append(claim.id)
-                self.unmoved.discard(claim.id)
-                if self._brief or self._last_cell(self.mutant.function) < self._cell:
-                    self._finish()
+                self._notices(f"claim {claim.id}", [claim.id])
                 return claims.Badge(claim.id, claim.expected, {})
 
-        check = function_in(claims.check)
-        assert check is not None
-        _observe(check, observed)
+        _observe(claims.check, observed)
 
     def _new_place(self, *, copied: bool) -> None:
         """A repository of its own, so that no changed number reaches a cache or a record.
@@ -486,9 +479,7 @@ class Session:
 _OBSERVED: set[int] = set()
 
 
-def _observe(
-    function: types.FunctionType, observer: Callable[[Callable[..., Any], Any, Any], Any]
-) -> None:
+def _observe(function: Any, observer: Callable[[Callable[..., Any], Any, Any], Any]) -> None:
     """Send every call of a function, under whatever name, through an observer.
 
     Its code is exchanged, not the function, so that every module and page that has imported
