@@ -35,7 +35,7 @@ from turns import Worker
 
 from companion import records
 from dprl.agents import bcq, bcq_population, ddpg, ddpg_population, environments
-from dprl.agents.environments import Policy, Task
+from dprl.agents.environments import RolloutPolicy, Task
 from dprl.agents.episodes import Episodes
 from experiments.chapter_5 import oracles
 from experiments.chapter_5.stages import load_episodes, save_episodes
@@ -88,7 +88,7 @@ def train_ddpg(seeds: int, steps: int) -> ddpg_population.DDPGTraining:
     return ddpg_population.train(training, TASK, DDPG, steps - training.step)
 
 
-def policies(training: ddpg_population.DDPGTraining) -> list[Policy]:
+def policies(training: ddpg_population.DDPGTraining) -> list[RolloutPolicy]:
     """The greedy policy of each seed."""
     returns = np.empty((len(training.generators), 1, 0))
     agents = oracles.DataOracles(TASK, training.agents, np.array([training.step]), returns)

@@ -1,10 +1,12 @@
 """What holds the repository together: one set of versions, nothing heavy, nothing local."""
 
+import ast
 import itertools
 import re
 import shutil
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,16 @@ def test_every_page_is_in_the_table_of_contents_and_the_other_way_round():
 def book_pages() -> list[Path]:
     pages = (ROOT / "book").rglob("*.md")
     return [path for path in pages if "nb" not in path.relative_to(ROOT / "book").parts]
+
+
+def test_no_two_public_classes_share_a_name():
+    classes = Counter(
+        node.name
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
 def test_every_public_module_is_on_an_api_page():

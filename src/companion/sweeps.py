@@ -62,8 +62,8 @@ from .files import locked as locked
 load_checkpoint, save_checkpoint = checkpoints.load, checkpoints.save
 
 T = TypeVar("T")
-Task = dict[str, Any]
-Trial = Callable[[Task, SeedSequence], T]
+SweepTask = dict[str, Any]
+Trial = Callable[[SweepTask, SeedSequence], T]
 
 
 class SweepError(ValueError):
@@ -178,7 +178,7 @@ def share(array: ArrayLike) -> Path:
     return path
 
 
-def _check(trial: object, tasks: Any, seed: object, label: object) -> list[Task]:
+def _check(trial: object, tasks: Any, seed: object, label: object) -> list[SweepTask]:
     if not callable(trial):
         raise SweepError(f"trial must be a function of a task and a seed, got {trial!r}")
     if not isinstance(label, str) or not label.strip():
@@ -246,7 +246,9 @@ def _cluster(scheduler: str) -> Any:
     return Client(scheduler)  # type: ignore[no-untyped-call]
 
 
-def _one(trial: Trial[T], index: int, task: Task, seed: SeedSequence, label: str) -> tuple[int, T]:
+def _one(
+    trial: Trial[T], index: int, task: SweepTask, seed: SeedSequence, label: str
+) -> tuple[int, T]:
     try:
         return index, trial(task, seed)
     except Exception as error:

@@ -13,7 +13,7 @@ from dprl.agents import bcq, bcq_population
 from dprl.agents.bcq import BCQSettings
 from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.episodes import Transitions
-from dprl.agents.networks import Batch, fast_key
+from dprl.agents.networks import MiniBatch, fast_key
 
 D_S, D_A = 2, 2
 # one set of sizes for all tests: each program is compiled once
@@ -104,8 +104,8 @@ def model_of(population: BCQPopulation | Trained, index: int) -> bcq.BCQParamete
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], population.parameters)
 
 
-def as_batch(data: Transitions) -> Batch:
-    return Batch(*(np.asarray(getattr(data, name), float) for name in Batch._fields))
+def as_batch(data: Transitions) -> MiniBatch:
+    return MiniBatch(*(np.asarray(getattr(data, name), float) for name in MiniBatch._fields))
 
 
 # -- one update, written again in plain NumPy: inputs concatenated, states repeated ----------
@@ -186,7 +186,7 @@ update = jax.jit(bcq.update, static_argnames="settings")
 @pytest.fixture(scope="module")
 def updated(case):
     state, batch, noise = case
-    return jax.device_get(update(state, Batch(*map(np.float32, batch)), noise, SMALL))
+    return jax.device_get(update(state, MiniBatch(*map(np.float32, batch)), noise, SMALL))
 
 
 def own_losses(parameters, batch, noise):
@@ -382,7 +382,7 @@ def test_updates_equal_single_updates_in_a_loop():
     noise = draw_noise(bulk, CHUNK)
     losses = []
     for i, chosen in enumerate(bits % len(DATASETS[model])):
-        drawn = Batch(*(np.float32(x[chosen]) for x in batch))
+        drawn = MiniBatch(*(np.float32(x[chosen]) for x in batch))
         state, one = update(state, drawn, jax.tree.map(lambda x, i=i: x[i], noise), SMALL)
         losses.append(one)
     np.testing.assert_allclose(population.losses[model, 0], np.mean(losses, axis=0), rtol=1e-3)

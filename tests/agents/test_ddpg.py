@@ -11,7 +11,7 @@ import pytest
 from dprl.agents import ddpg, ddpg_population, parallel, replay
 from dprl.agents.ddpg import DDPGSettings
 from dprl.agents.environments import ParallelEnvironments, Task
-from dprl.agents.networks import Batch
+from dprl.agents.networks import MiniBatch
 
 SMALL = DDPGSettings(hidden=(6,), batch_size=8, warm_up=20, capacity=40)
 TASK = Task("Hopper-v5", t_max=8)
@@ -38,14 +38,14 @@ def one_step(settings=SMALL):
 
 def random_case(seed, n=8, d_s=4, d_a=2, settings=SMALL):
     rng = np.random.default_rng(seed)
-    batch = Batch(
+    batch = MiniBatch(
         rng.normal(size=(n, d_s)),
         rng.uniform(-1, 1, (n, d_a)),
         rng.normal(size=n),
         rng.normal(size=(n, d_s)),
         (rng.random(n) < 0.3) * 1.0,
     )
-    batch = Batch(*(np.asarray(part, np.float32) for part in batch))
+    batch = MiniBatch(*(np.asarray(part, np.float32) for part in batch))
     initialise = jax.jit(ddpg.initialise, static_argnums=(1, 2, 3))
     state = initialise(jax.random.key(seed), d_s, d_a, settings)
     # targets of their own
@@ -158,7 +158,7 @@ def learn_bandit(best, terminal, seed, updates=800):
         actions = jax.random.uniform(key, (64, 1), minval=-1.0)
         rewards = 1 - jnp.square(actions[:, 0] - best)
         nothing = jnp.ones((64, 1))
-        batch = Batch(nothing, actions, rewards, nothing, jnp.full(64, terminal))
+        batch = MiniBatch(nothing, actions, rewards, nothing, jnp.full(64, terminal))
         return ddpg.update(state, batch, settings)[0], None
 
     return jax.lax.scan(body, state, jax.random.split(jax.random.key(seed + 1), updates))[0]

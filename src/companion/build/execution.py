@@ -70,7 +70,7 @@ class PageError(Exception):
 
 
 @dataclass(frozen=True)
-class Run:
+class PageRun:
     """What to execute, and where.
 
     Parameters
@@ -135,7 +135,7 @@ class Run:
         return {"profile": self.profile} | ({} if self.seed is None else {"seed": self.seed})
 
 
-def execute_page(run: Run) -> None:
+def execute_page(run: PageRun) -> None:
     """Execute a page and publish what it made.
 
     Raises
@@ -186,7 +186,7 @@ def _alive(pid: int) -> bool:
 # ------------------------------------------------------------------- execution
 
 
-def _execute(run: Run) -> Any:
+def _execute(run: PageRun) -> Any:
     """Run the page in its staging folder; return the cleaned notebook."""
     # Imported here: whoever only asks whether a page is up to date need not wait for them.
     import nbformat
@@ -217,7 +217,7 @@ def read_source(path: Path, page: str) -> Any:
     return notebook
 
 
-def _check_parameters(run: Run, source: Path) -> None:
+def _check_parameters(run: PageRun, source: Path) -> None:
     """Refuse a page without the parameters cell, of which papermill would only warn."""
     import papermill
 
@@ -230,7 +230,7 @@ def _check_parameters(run: Run, source: Path) -> None:
         )
 
 
-def _refuse_typed_verdicts(run: Run) -> None:
+def _refuse_typed_verdicts(run: PageRun) -> None:
     """Refuse a page that types what it must compute: such a check cannot fail."""
     try:
         faults = typed_values(code_of_page(run.source.read_text(encoding="utf-8")))
@@ -255,7 +255,7 @@ def page_environment(root: Path, page: str, profile: str, workers: int = 1) -> d
     }
 
 
-def _kernel_environment(run: Run) -> dict[str, str]:
+def _kernel_environment(run: PageRun) -> dict[str, str]:
     """Environment of the kernel; writes the kernel's configuration into the stage."""
     profile = run.stage / "ipython" / "profile_default"
     profile.mkdir(parents=True)
@@ -314,7 +314,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _run_kernel(run: Run, source: Path, executed: Path) -> None:
+def _run_kernel(run: PageRun, source: Path, executed: Path) -> None:
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
@@ -369,7 +369,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(before)
 
 
-def _failure(run: Run, executed: Path, traceback: str) -> str:
+def _failure(run: PageRun, executed: Path, traceback: str) -> str:
     """Message for a page that failed: where, then the traceback."""
     import nbformat
 
@@ -378,7 +378,7 @@ def _failure(run: Run, executed: Path, traceback: str) -> str:
     return f"page {run.page} failed in {_place(run, bad)}:\n{traceback}"
 
 
-def _place(run: Run, cell_id: str | None) -> str:
+def _place(run: PageRun, cell_id: str | None) -> str:
     """Say where a code cell stands in the page's source."""
     ids = [c["id"] for c in read_source(run.source, run.page).cells if c.cell_type == "code"]
     lines = [
@@ -393,7 +393,7 @@ def _place(run: Run, cell_id: str | None) -> str:
     return f"code cell {number + 1} ({source}, line {lines[number]})"
 
 
-def _refuse_stderr(run: Run, notebook: Any) -> None:
+def _refuse_stderr(run: PageRun, notebook: Any) -> None:
     """Treat output on stderr as a failure: a warning is for the author, not the reader."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
@@ -403,7 +403,7 @@ def _refuse_stderr(run: Run, notebook: Any) -> None:
                 )
 
 
-def _refuse_unchecked_claims(run: Run) -> None:
+def _refuse_unchecked_claims(run: PageRun) -> None:
     """Refuse a page that says nothing of a claim that the ledger gives to it."""
     listed = freshness.claims_of(run.root, run.page)
     if not isinstance(listed, list):
@@ -438,7 +438,7 @@ def clean(notebook: Any) -> Any:
 # ----------------------------------------------------------------- publication
 
 
-def _publish(run: Run, notebook: Any, made_from: freshness.Inputs) -> None:
+def _publish(run: PageRun, notebook: Any, made_from: freshness.Inputs) -> None:
     """Move a page's products into place; see the module's text for the order."""
     results = sorted(p for p in (run.stage / "results").rglob("*") if p.is_file())
     target = run.results_dir or run.root / "data" / "results" / run.profile
@@ -496,7 +496,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _stop)
     try:
-        run = Run(
+        run = PageRun(
             root=Path.cwd().resolve(),
             page=options.page,
             profile=options.profile,

@@ -130,7 +130,7 @@ class _Enough(BaseException):
 
 
 @dataclass(frozen=True)
-class Task:
+class MutationTask:
     """What a session is for.
 
     Attributes
@@ -164,7 +164,7 @@ class Task:
 class Session:
     """One execution of a page, in which values are changed as they first appear."""
 
-    def __init__(self, root: Path, task: Task) -> None:
+    def __init__(self, root: Path, task: MutationTask) -> None:
         self.bounds = task.packages[0]
         self.prefixes = tuple(f"{package}." for package in task.packages[1:])
         self.root, self.task, self.stage = root, task, task.stage
@@ -563,7 +563,7 @@ _terminal = 2
 def work(root: Path) -> None:
     """Do the task that standard input gives, and write the outcome to standard output."""
     global _terminal
-    task = Task(**json.load(sys.stdin))
+    task = MutationTask(**json.load(sys.stdin))
     _terminal, answer = os.dup(2), os.dup(1)
     quiet = os.open(os.devnull, os.O_RDWR)
     for number in range(3):  # whatever a page prints, or asks for

@@ -59,7 +59,7 @@ from companion.build.mutants import (
     kind_of,
     public_functions,
 )
-from companion.build.mutated_page import Task, say, work
+from companion.build.mutated_page import MutationTask, say, work
 from companion.dependencies import sources_of
 from companion.files import digest, source_path, write_atomic
 from companion.page_code import code_of_page
@@ -84,7 +84,7 @@ def _environment(page: str, root: Path) -> dict[str, str]:
     }
 
 
-def _in_a_process(root: Path, task: Task) -> dict[str, Any]:
+def _in_a_process(root: Path, task: MutationTask) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "companion.build.mutation", "--work"],
         cwd=root,
@@ -152,7 +152,7 @@ def examine(
         if not (wanted if stage == "bounds" else found["unmoved"]):
             continue
         limit = max(60.0, 5 * found["seconds"])
-        task = Task(page, stage, found["unmoved"], sorted(wanted), jobs, limit, packages)
+        task = MutationTask(page, stage, found["unmoved"], sorted(wanted), jobs, limit, packages)
         outcome = _in_a_process(root, task)
         found["results"] = [*found["results"], *outcome["results"]]
         found["unmoved"] = outcome["unmoved"]

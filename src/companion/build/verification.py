@@ -55,7 +55,7 @@ import pandas as pd
 import yaml
 
 from companion import records
-from companion.build.execution import PageError, Run, execute_page
+from companion.build.execution import PageError, PageRun, execute_page
 from companion.build.verified import digests, note, recorded_tables, stale, table_path
 from companion.dependencies import is_command, sources_of
 from companion.files import available_cores
@@ -376,7 +376,7 @@ def _execute_again(
 ) -> str:
     """Execute one page into a folder; return what went wrong, or nothing."""
     try:
-        execute_page(Run(root, page, "paper", workers=workers, results_dir=fresh, edit=edit))
+        execute_page(PageRun(root, page, "paper", workers=workers, results_dir=fresh, edit=edit))
     except PageError as error:
         return str(error)
     return ""

@@ -46,7 +46,7 @@ import jax.numpy as jnp
 import optax
 
 from dprl import _validation as check
-from dprl.agents.networks import Batch, Params, fast_key, mlp_apply, mlp_inits, soft_update
+from dprl.agents.networks import MiniBatch, Params, fast_key, mlp_apply, mlp_inits, soft_update
 
 LOSSES = ("reconstruction", "divergence", "critics", "perturbation")
 """Names of the four losses that :func:`update` reports, in the order of the last axis."""
@@ -278,7 +278,7 @@ def _first(critics: Params) -> Params:
 
 
 def vae_loss(
-    vae: tuple[Params, Params], batch: Batch, noise: jax.Array, settings: BCQSettings
+    vae: tuple[Params, Params], batch: MiniBatch, noise: jax.Array, settings: BCQSettings
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Loss of (encoder, decoder); with it its two parts, reconstruction and divergence.
 
@@ -295,7 +295,7 @@ def vae_loss(
 
 
 def critic_targets(
-    parameters: BCQParameters, batch: Batch, noise: jax.Array, settings: BCQSettings
+    parameters: BCQParameters, batch: MiniBatch, noise: jax.Array, settings: BCQSettings
 ) -> jax.Array:
     """The soft clipped double-Q target y, shape (batch,)."""
     proposals = _propose(parameters.decoder, batch.next_observations, noise, settings)
@@ -307,7 +307,7 @@ def critic_targets(
     return batch.rewards + settings.discount * (1 - batch.terminals) * best
 
 
-def critics_loss(critics: Params, batch: Batch, targets: jax.Array) -> jax.Array:
+def critics_loss(critics: Params, batch: MiniBatch, targets: jax.Array) -> jax.Array:
     """Sum over the twins of the mean squared distance to the targets."""
     values = _twin_values(critics, batch.observations, batch.actions)
     return jnp.sum(jnp.mean((values - targets) ** 2, axis=-1))
@@ -316,7 +316,7 @@ def critics_loss(critics: Params, batch: Batch, targets: jax.Array) -> jax.Array
 def perturbation_loss(
     perturbation: Params,
     parameters: BCQParameters,
-    batch: Batch,
+    batch: MiniBatch,
     noise: jax.Array,
     settings: BCQSettings,
 ) -> jax.Array:
@@ -331,7 +331,7 @@ def _adam(settings: BCQSettings) -> optax.GradientTransformation:
 
 
 def update(
-    state: BCQState, batch: Batch, noise: BCQNoise, settings: BCQSettings
+    state: BCQState, batch: MiniBatch, noise: BCQNoise, settings: BCQSettings
 ) -> tuple[BCQState, jax.Array]:
     """One update of one agent: a pure function (Fujimoto et al. 2019, Algorithm 1).
 

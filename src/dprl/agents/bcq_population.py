@@ -39,7 +39,7 @@ from dprl.agents.bcq import (
     update,
 )
 from dprl.agents.episodes import Float32Array, Transitions
-from dprl.agents.networks import Batch, Tree
+from dprl.agents.networks import MiniBatch, Tree
 
 CHUNK = 200
 """Updates in one compiled call, unless said otherwise; random numbers are drawn for each."""
@@ -151,7 +151,7 @@ def _raw_keys(seeds: Sequence[int] | NDArray[np.int64], *purpose: int) -> NDArra
 @partial(jax.jit, static_argnames=("length", "action_size", "settings"))
 def _run_chunk(
     state: BCQState,
-    data: Batch,
+    data: MiniBatch,
     sizes: jax.Array,
     keys: jax.Array,
     length: int,
@@ -170,7 +170,7 @@ def _run_chunk(
     chosen, numbers = jax.lax.map(draw, (keys, sizes))  # not vmap, as in start
 
     def one_model(
-        state: BCQState, data: Batch, chosen: jax.Array, numbers: jax.Array
+        state: BCQState, data: MiniBatch, chosen: jax.Array, numbers: jax.Array
     ) -> tuple[BCQState, jax.Array]:
         def body(state: BCQState, now: tuple[jax.Array, jax.Array]) -> tuple[BCQState, jax.Array]:
             rows, drawn = now
@@ -222,7 +222,7 @@ def _check_datasets(
     return known.action_size
 
 
-def _padded(datasets: Sequence[Transitions], rows: int) -> Batch:
+def _padded(datasets: Sequence[Transitions], rows: int) -> MiniBatch:
     """All data in arrays (models, rows, ...); zeros after the end of the shorter ones."""
 
     def padded(name: str) -> Float32Array:
@@ -232,7 +232,7 @@ def _padded(datasets: Sequence[Transitions], rows: int) -> Batch:
             place[: len(part)] = part
         return out
 
-    return Batch(*(jnp.asarray(padded(name)) for name in Batch._fields))
+    return MiniBatch(*(jnp.asarray(padded(name)) for name in MiniBatch._fields))
 
 
 # -- trained models -----------------------------------------------------------------------

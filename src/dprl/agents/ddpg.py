@@ -32,7 +32,7 @@ import optax
 from jax.typing import ArrayLike
 
 from dprl import _validation as check
-from dprl.agents.networks import Batch, Params, mlp_apply, mlp_inits, soft_update
+from dprl.agents.networks import MiniBatch, Params, mlp_apply, mlp_inits, soft_update
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def value(critic: Params, observations: ArrayLike, actions: ArrayLike) -> jax.Ar
 
 
 def update(
-    state: DDPGState, batch: Batch, settings: DDPGSettings
+    state: DDPGState, batch: MiniBatch, settings: DDPGSettings
 ) -> tuple[DDPGState, dict[str, jax.Array]]:
     """One step of one agent; a pure function of its arguments.
 

@@ -56,7 +56,7 @@ from dprl.agents.episodes import Episodes, Float32Array
 NAMES = ("Hopper-v5", "HalfCheetah-v5")
 
 #: ``policy(observations (n, d_s) float32, step) -> actions (n, d_A)`` in [-1, 1].
-Policy = Callable[[Float32Array, int], ArrayLike]
+RolloutPolicy = Callable[[Float32Array, int], ArrayLike]
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def draw_initial_states(name: str, count: int, rng: np.random.Generator) -> Floa
     return states
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """What one step of all environments gave.
 
     Attributes
@@ -409,7 +409,7 @@ class ParallelEnvironments:
         self._started = True
         return self.observations
 
-    def step(self, actions: ArrayLike) -> Step:
+    def step(self, actions: ArrayLike) -> StepResult:
         """Take one step in every episode that is not finished; actions (count, d_A) in [-1, 1].
 
         Raises
@@ -431,7 +431,9 @@ class ParallelEnvironments:
         truncated = ~self._terminated & (self._elapsed >= self.t_max)
         terminals = self._terminated | truncated if self.timeout_is_terminal else self._terminated
         observations = env.observe(after).astype(np.float32)
-        return Step(observations, rewards, self._terminated.copy(), truncated, terminals.copy())
+        return StepResult(
+            observations, rewards, self._terminated.copy(), truncated, terminals.copy()
+        )
 
     def close(self) -> None:
         """End the threads now, not when the object is forgotten. It cannot be used again."""
@@ -456,7 +458,7 @@ class ParallelEnvironments:
 
 def rollout(
     name: str,
-    policy: Policy,
+    policy: RolloutPolicy,
     initial_states: ArrayLike,
     t_max: int,
     *,

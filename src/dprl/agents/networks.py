@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 Params = tuple[Layer, ...]
 
 
-class Batch(NamedTuple):
+class MiniBatch(NamedTuple):
     """Transitions of one mini-batch, as the update of an agent takes them.
 
     s (n, d_s), a (n, d_A) in [-1, 1], r (n,), s' (n, d_s), and terminals (n,): 1 where s' is

@@ -14,7 +14,7 @@ import numpy as np
 
 from dprl.agents.environments import Environment, ParallelEnvironments, draw_initial_states
 from dprl.agents.episodes import Float32Array
-from dprl.agents.networks import Batch
+from dprl.agents.networks import MiniBatch
 
 
 def row_size(env: Environment) -> int:
@@ -82,9 +82,9 @@ def store(buffer: jax.Array, rows: jax.Array, position: int) -> jax.Array:
     return jax.lax.dynamic_update_slice(buffer, rows, (0, position, 0))
 
 
-def as_batch(rows: jax.Array, observation_size: int, action_size: int) -> Batch:
+def as_batch(rows: jax.Array, observation_size: int, action_size: int) -> MiniBatch:
     """Rows, shape (n, row_size), as what an update takes."""
     d_s, d_a = observation_size, action_size
     ends = [d_s, d_s + d_a, d_s + d_a + 1, 2 * d_s + d_a + 1]
     s, a, r, s_next, terminal = jnp.split(rows, ends, axis=-1)
-    return Batch(s, a, r[:, 0], s_next, terminal[:, 0])
+    return MiniBatch(s, a, r[:, 0], s_next, terminal[:, 0])

@@ -163,7 +163,7 @@ def dense(
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class LoopArguments:
     """The arguments of :func:`dprl.private_evaluation.gpope.gpope_runs_not_private`, checked."""
 
     source: Source
@@ -234,7 +234,7 @@ class _Data:
         return cls(fields, size, inverse)
 
 
-def _trial_data(plan: Plan, trial: int) -> AnyStatistics:
+def _trial_data(plan: LoopArguments, trial: int) -> AnyStatistics:
     if not callable(plan.source):
         return plan.source
     data = plan.first if trial == 0 else plan.source(trial)
@@ -247,7 +247,7 @@ def _trial_data(plan: Plan, trial: int) -> AnyStatistics:
     return data
 
 
-def run(plan: Plan, groups: range) -> tuple[FloatArray, IntArray, FloatArray]:
+def run(plan: LoopArguments, groups: range) -> tuple[FloatArray, IntArray, FloatArray]:
     """One block: iterates at the marks (marks, settings, trials, 2n), clipped steps, norms."""
     trials = range(groups[0] * _GROUP, min(plan.trials, (groups[-1] + 1) * _GROUP))
     width = len(groups) * _GROUP
@@ -310,7 +310,7 @@ class _Inputs:
     drawn: IntArray  # (iterations, trials)
 
     @classmethod
-    def empty(cls, plan: Plan, data: _Data, groups: int) -> _Inputs:
+    def empty(cls, plan: LoopArguments, data: _Data, groups: int) -> _Inputs:
         width, fields = groups * _GROUP, (*data.fields, data.size[:, None])
         one = sum(int(np.prod(f.shape[1:])) * f.dtype.itemsize for f in fields) + 8 * plan.n
         length = max(1, min(_INPUT // (one * width), _STEPS, plan.iterations))
@@ -322,7 +322,7 @@ class _Inputs:
 
     def draw(
         self,
-        plan: Plan,
+        plan: LoopArguments,
         data: list[_Data],
         streams: list[tuple[np.random.Generator, ...]],
         count: int,

@@ -359,7 +359,7 @@ def _plan(
     sigma: float | Sequence[float],
     rng: np.random.Generator,
     trials: int,
-) -> loop.Plan:
+) -> loop.LoopArguments:
     """The arguments, checked."""
     check.instance("descent", descent, Descent)
     noise = check.finite_array("sigma", sigma)
@@ -382,7 +382,7 @@ def _plan(
         raise ValueError("statistics must have at least one feature, got none")
     start = descent.first_iterate(first.n_features)
     _stay_finite(descent, start, noise)
-    return loop.Plan(
+    return loop.LoopArguments(
         statistics,
         first,
         descent.clip * np.broadcast_to(noise, settings),

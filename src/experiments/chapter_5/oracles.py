@@ -25,7 +25,7 @@ from dprl._validation import FloatArray, IntArray
 from dprl.agents import ddpg, environments
 from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.ddpg import DDPGState
-from dprl.agents.environments import Policy, Task
+from dprl.agents.environments import RolloutPolicy, Task
 from dprl.agents.episodes import Episodes, Float32Array
 from experiments.chapter_5.stages import in_pairs, split_evenly
 
@@ -59,19 +59,19 @@ class DataOracles:
         """How many there are."""
         return len(self.returns)
 
-    def policy(self, agent: int) -> Policy:
+    def policy(self, agent: int) -> RolloutPolicy:
         """The greedy policy of one agent, 0 ... agents - 1."""
         if check.whole("agent", agent, minimum=0) >= self.agents:
             raise ValueError(f"agent must lie in 0 ... {self.agents - 1}, got {agent}")
         actor = jax.tree.map(lambda leaf: leaf[agent], self.state.actor)
         return lambda observations, step: np.asarray(_act(actor, observations))
 
-    def population_policy(self) -> Policy:
+    def population_policy(self) -> RolloutPolicy:
         """The greedy policies of all; see :func:`greedy_policies`."""
         return greedy_policies(self.state)
 
 
-def greedy_policies(state: DDPGState) -> Policy:
+def greedy_policies(state: DDPGState) -> RolloutPolicy:
     """The greedy policies of all agents in one call.
 
     Parameters

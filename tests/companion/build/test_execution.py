@@ -311,7 +311,7 @@ def test_page_without_parameters_is_refused(root, body, missing):
 )
 def test_bad_run_is_refused(root, page, profile, workers, message):
     with pytest.raises(execution.PageError, match=message):
-        execution.Run(root, page, profile, workers=workers)
+        execution.PageRun(root, page, profile, workers=workers)
 
 
 # --------------------------------------------------------------------------- SIGKILL
@@ -463,7 +463,7 @@ def test_a_claim_that_its_page_does_not_check_is_an_error(root):
     ledger = root / "book/claims.yml"
     ledger.write_text(f"- {{id: a, page: {PAGE}}}\n- {{id: forgotten, page: {PAGE}}}\n")
     with pytest.raises(execution.PageError, match=r"does not check forgotten$"):
-        execution.execute_page(execution.Run(root, PAGE, "quick"))
+        execution.execute_page(execution.PageRun(root, PAGE, "quick"))
     assert not (root / f"book/nb/{PAGE}.ipynb").exists()
 
 
@@ -471,7 +471,7 @@ def test_a_typed_verdict_is_refused_before_anything_runs(root):
     source = root / f"notebooks/{PAGE}.md"
     typed = "claims.check('thesis:1', printed=True, n=open('ran').read())"
     source.write_text(HEADER + PARAMETERS + cell("open('ran', 'w').close()") + cell(typed))
-    run = execution.Run(root, PAGE, "quick")
+    run = execution.PageRun(root, PAGE, "quick")
     with pytest.raises(execution.PageError, match=r"line 2\d: thesis:1: printed= was typed"):
         execution.execute_page(run)
     assert not (root / "ran").exists()

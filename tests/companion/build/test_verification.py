@@ -10,7 +10,7 @@ import pytest
 
 from companion import records
 from companion.build import verification, verified
-from companion.build.execution import PageError, Run, execute_page
+from companion.build.execution import PageError, PageRun, execute_page
 from companion.build.verification import Tolerance
 
 PAGE = "3-chapter/page"
@@ -358,7 +358,7 @@ def test_a_sweep_is_sampled_and_a_changed_trial_is_found(root, tmp_path):
     (tmp_path / "book").mkdir()
     source, page = tmp_path / "notebooks/3-chapter/walk.md", "3-chapter/walk"
     source.write_text(SOURCE)
-    execute_page(Run(root, page, "paper", results_dir=root / "data/results/paper"))
+    execute_page(PageRun(root, page, "paper", results_dir=root / "data/results/paper"))
     (root / "data/results/samples.yml").write_text(f"{page}: {{first: {{sizes: 1}}}}\n")
 
     def sample():

@@ -21,7 +21,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -182,16 +182,13 @@ def train_many(
         starts.append(_init(weights, channels, settings))
         batches.append(_batches(labels_of, settings, order))
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])  # of dropout
-    trained, losses = _fit(
-        _shape(settings),
-        _lockstep(),
-        rates_of(settings),
+    given = _Trainings(
         jax.tree.map(lambda *leaves: np.stack(leaves), *starts),
         jnp.asarray(np.stack(data)),
         jnp.asarray(np.stack(truth), dtype=jnp.float32),
         jnp.asarray(np.stack(batches), dtype=jnp.int32),
-        keys,
     )
+    trained, losses = _fit(_shape(settings), _lockstep(), rates_of(settings), given, keys)
     (parameters, statistics), losses = jax.device_get((trained, losses))
     return [
         Classifier(
@@ -282,23 +279,25 @@ def _lockstep() -> bool:
     return jax.default_backend() != "cpu"
 
 
+class _Trainings(NamedTuple):
+    """What is given to each training, in the first axis of every array."""
+
+    starts: Variables
+    data: Array
+    truth: Array
+    batches: Array
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _fit(
-    settings: Settings,
-    together: bool,
-    rates: Rates,
-    starts: Variables,
-    data: Array,
-    truth: Array,
-    batches: Array,
-    keys: Array,
+    settings: Settings, together: bool, rates: Rates, given: _Trainings, keys: Array
 ) -> tuple[Variables, Array]:
-    """All trainings, in the first axis of every array; in lockstep, or one after the other."""
+    """All trainings, with a key of each for dropout; in lockstep, or one after the other."""
     one = functools.partial(_fit_one, settings, rates)
-    steps, size = batches.shape[1:3]
+    steps, size = given.batches.shape[1:3]
     # not vmap: see fast_key
     dropout = jax.lax.map(lambda key: _dropout(settings, key, steps, size), keys)
-    of_all = (starts, data, truth, batches, dropout)
+    of_all = (*given, dropout)
     if together:
         return jax.vmap(one)(*of_all)
     trained: tuple[Variables, Array] = jax.lax.map(lambda arguments: one(*arguments), of_all)
