@@ -203,10 +203,8 @@ def thompson_sampling(
     ----------
     arms : sequence of Arm
         At least one; rewards outside [0, 1] are refused when they occur.
-    horizon : int
-        T >= 1 steps.
-    n_runs : int
-        >= 1.
+    horizon, n_runs : int
+        T >= 1 steps; n_runs >= 1.
     rng : numpy.random.Generator
     times : array_like of int, shape (n,), optional
         Steps to record, increasing, within 1 .. T. By default every step.
@@ -352,23 +350,9 @@ def choice_probabilities(successes: ArrayLike, failures: ArrayLike) -> FloatArra
     (n_b plays of arm b), for which half as many Gauss-Legendre nodes are exact up to
     rounding: O(k^2 + k n) for n plays in all, after the nodes.
 
-    Parameters
-    ----------
-    successes, failures : array_like of whole numbers, shape (k,)
-        S_a, F_a >= 0.
+    successes and failures, shape (k,), are S_a, F_a >= 0. Returns shape (k,), of sum one.
+    ValueError if the counts are not whole numbers >= 0, or not two vectors of one length.
 
-    Returns
-    -------
-    ndarray, shape (k,)
-        Sums to one.
-
-    Raises
-    ------
-    ValueError
-        If the counts are not whole numbers >= 0, or not two vectors of one length.
-
-    Examples
-    --------
     >>> choice_probabilities([1, 0], [0, 1]).round(12).tolist()  # 5/6 and 1/6
     [0.833333333333, 0.166666666667]
     """
@@ -393,25 +377,10 @@ def exact_plays(means: ArrayLike, horizon: int) -> FloatArray:
     [0, 1] and these means. O(T^5) multiplications with a small constant (matrix products),
     O(T^3) memory: 0.1 s for T = 60, a few seconds for T = 200.
 
-    Parameters
-    ----------
-    means : array_like, shape (..., 2)
-        mu_1, mu_2 in [0, 1]; several pairs share the choice probabilities.
-    horizon : int
-        T >= 1.
+    means, shape (..., 2), are mu_1 and mu_2 in [0, 1]; several pairs share the choice
+    probabilities. The horizon is T >= 1. Returns shape (..., T, 2): entry t - 1 holds E[n_t(1)],
+    E[n_t(2)]. ValueError if a mean is outside [0, 1] or the last axis is not 2.
 
-    Returns
-    -------
-    ndarray, shape (..., T, 2)
-        Entry t - 1 holds E[n_t(1)], E[n_t(2)].
-
-    Raises
-    ------
-    ValueError
-        If a mean is outside [0, 1] or the last axis is not 2.
-
-    Examples
-    --------
     >>> plays = exact_plays([0.9, 0.1], 2)
     >>> (0.8 * plays[:, 1]).round(6).tolist()  # the regret: Delta/2 and Delta - Delta^2/6
     [0.4, 0.693333]

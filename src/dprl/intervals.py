@@ -68,20 +68,9 @@ def clopper_pearson(
 
     The trials must be independent: answers about pairs that share a trained model are not.
 
-    Parameters
-    ----------
-    count, trials : array_like of whole numbers, shapes that broadcast to (...)
-        0 <= count <= trials.
-    confidence : float
-        1 - a in (0, 1).
+    Whole numbers 0 <= count <= trials, which broadcast; confidence 1 - a in (0, 1). Returns both
+    ends: 0 and 1 where there are no trials, for nothing is then known.
 
-    Returns
-    -------
-    low, high : ndarray, shape (...)
-        0 and 1 where there are no trials: nothing is then known.
-
-    Examples
-    --------
     >>> low, high = clopper_pearson([0, 5, 10], 10)
     >>> low.round(4).tolist(), high.round(4).tolist()
     ([0.0, 0.1871, 0.6915], [0.3085, 0.8129, 1.0])

@@ -452,10 +452,8 @@ class Chain:
     ----------
     n_states : int
         N >= 2, the number of states whose value is estimated.
-    stay : float
-        p in [0, 1), the probability to stay in a state.
-    discount : float
-        gamma in [0, 1).
+    stay, discount : float
+        p in [0, 1), the probability to stay in a state; gamma in [0, 1).
     start : {"first", "uniform"}
         All trajectories start in state 1, or uniformly in the N states.
     convention : str

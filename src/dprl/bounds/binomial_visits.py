@@ -216,17 +216,8 @@ def expected_smooth_term(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
     Bernstein's inequality puts less than 1e-16 of the two parts of the sum:
     O(min(m, sqrt(m p (1 - p)) + 50)) are summed.
 
-    Parameters
-    ----------
-    m : array_like
-        Number of trajectories, whole numbers >= 1.
-    p : array_like
-        Probability of a visit, in [0, 1].
-    beta : array_like
-        > 0.
+    m trajectories (whole numbers >= 1), p the probability of a visit in [0, 1], beta > 0.
 
-    Examples
-    --------
     >>> float(expected_smooth_term(1, 0.3, 0.01))  # no or one visit: 1 either way
     1.0
     >>> float(expected_smooth_term(2, 1.0, 0.01).round(6))

@@ -105,17 +105,9 @@ def theorem_2_printed(
 ) -> TwoTerms:
     """(6.8), terms I and II, for beta = eta/N^k. *False.*
 
-    Parameters
-    ----------
-    squared, smallest, variance
-        As in :func:`lemma_2_printed`, at xi_1.
-    eta, k : float
-        > 0 and in (0, 1); beta must be below 1/lambda_min(Q), the paper's condition.
-    iterations : int
-        N >= 1.
+    squared, smallest and variance as in :func:`lemma_2_printed`, at xi_1; eta > 0 and k in (0, 1),
+    with beta below 1/lambda_min(Q), the paper's condition; iterations N >= 1.
 
-    Examples
-    --------
     >>> terms = theorem_2_printed(1.0, 0.5, 0.5, 100, smallest=1.0, variance=1.0)
     >>> round(terms.decay, 6), round(terms.floor, 4)
     (3.4e-05, 0.0256)
@@ -137,17 +129,9 @@ def theorem_3_printed(
 ) -> TwoTerms:
     """(6.13), terms III and IV, for beta_i = eta/(lambda_min i). *False.*
 
-    Parameters
-    ----------
-    squared, smallest, iterations
-        As in :func:`theorem_2_printed`.
-    eta : float
-        > 1.
-    variance, noise : float
-        G^2 >= 0 without the noise, and c N/m^2 >= 0, the noise in one step.
+    squared, smallest and iterations as in :func:`theorem_2_printed`; eta > 1; variance G^2 >= 0
+    without the noise; noise c N/m^2 >= 0, the noise in one step.
 
-    Examples
-    --------
     >>> terms = theorem_3_printed(1.0, 2.0, 100, smallest=1.0, variance=1.0, noise=0.5)
     >>> terms.decay, terms.floor
     (0.04, 0.02)
@@ -166,17 +150,9 @@ def noise_constant_printed(n: int, clip: float, sigma: float, m: int, iterations
     The squared Frobenius norm of a covariance is no variance, and with the sigma of Theorem 1 it
     still depends on N/m^2. :func:`noise_constant` has what section 6 needs.
 
-    Parameters
-    ----------
-    n : int
-        Features; the gradient has 2n entries.
-    clip, sigma : float
-        h > 0; sigma >= 0, in units of h.
-    m, iterations : int
-        Trajectories m and iterations N.
+    n features (the gradient has 2n entries), clip h > 0, sigma >= 0 in units of h, trajectories m
+    and iterations N.
 
-    Examples
-    --------
     >>> noise_constant_printed(1, 2.0, 1.0, 10, 10), noise_constant(1, 2.0, 1.0, 10, 10)
     (320.0, 80.0)
     """

@@ -55,17 +55,8 @@ SWITCH = math.sqrt(1 / math.log(2))
 def lemma_1_printed(lam: ArrayLike, sigma: float, records: int) -> FloatArray:
     """The printed bound (5.5) on the log moment of one step.
 
-    Parameters
-    ----------
-    lam : array_like
-        lambda > 0.
-    sigma : float
-        Noise multiplier, > 0.
-    records : int
-        m >= 1.
+    lam > 0 is the order lambda, sigma > 0 the noise multiplier, records m >= 1.
 
-    Examples
-    --------
     >>> float(lemma_1_printed(1, 2.0, 10).round(6))
     0.011361
     """
@@ -173,17 +164,9 @@ def lemma_3(alpha: ArrayLike, distance: float, sigma: float) -> FloatArray:
 def theorem_4_delta(lam: ArrayLike, log_moments: ArrayLike, steps: int, epsilon: float) -> float:
     """Theorem 4: composition and tail bound, min over lambda of e^{N alpha - lambda eps}, or 1.
 
-    Parameters
-    ----------
-    lam, log_moments : array_like, shape (k,)
-        Orders lambda > 0 and bounds on the log moments of *one* step.
-    steps : int
-        N >= 1.
-    epsilon : float
-        > 0.
+    lam and log_moments, shape (k,), are orders lambda > 0 and bounds on the log moments of *one*
+    step; steps N >= 1; epsilon > 0.
 
-    Examples
-    --------
     >>> lam = np.arange(1, 200)
     >>> theorem_4_delta(lam, lam * lemma_3(lam + 1, 0.01, 1.0), 100, 0.5) < 1e-5
     True
@@ -218,17 +201,8 @@ def theorem_1_sigma(
     asks for c_2 = 4, up to a term of lower order. *Neither is a valid noise multiplier* outside of
     :func:`theorem_1_largest_epsilon`: use :func:`dprl.privacy.noisy_gradient_sigma`.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        > 0, in (0, 1).
-    records, steps : int
-        m and N, >= 1.
-    constant : float
-        c_2 > 0.
+    epsilon > 0, delta in (0, 1), records m >= 1, steps N >= 1, constant c_2 > 0.
 
-    Examples
-    --------
     >>> round(theorem_1_sigma(0.1, 1e-5, 100_000, 100_000), 4)
     0.2146
     """
@@ -244,17 +218,9 @@ def equation_b_32_delta(
 
     It is exp(-(m sigma eps)^2/(4 f N)).
 
-    Parameters
-    ----------
-    epsilon, sigma : float
-        > 0.
-    records, steps : int
-        m and N.
-    factor : float
-        f > 0: 1 as printed in (B.32), 4 as in the line before it.
+    epsilon and sigma > 0; records m, steps N; the factor f > 0 is 1 as printed in (B.32), 4 as in
+    the line before it.
 
-    Examples
-    --------
     >>> sigma = theorem_1_sigma(0.1, 1e-5, 1000, 1000)
     >>> round(equation_b_32_delta(0.1, sigma, 1000, 1000), 9)
     1e-05
@@ -322,17 +288,9 @@ def table_1_signs(
     two fixed; the order is :data:`QUANTITIES`. The relation is symmetric; the diagonal is 0. From
     delta of :func:`dprl.privacy.noisy_gradient_delta` at two values of each of the four others.
 
-    Parameters
-    ----------
-    epsilon, sigma : float
-        > 0, where the derivatives are taken.
-    records, steps : int
-        m and N, both at least 1/relative.
-    relative : float
-        Size of the differences, in (0, 0.5).
+    The derivatives are taken at epsilon and sigma > 0, records m and steps N, both at least
+    1/relative; relative, in (0, 0.5), is the size of the differences.
 
-    Examples
-    --------
     >>> table_1_signs(0.3, 2.0, 1000, 1000)[1].tolist()
     [-1, 0, 1, -1, -1]
     """

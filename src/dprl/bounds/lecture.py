@@ -79,10 +79,8 @@ def theorem_11_9(n: ArrayLike, scale: ArrayLike, beta: ArrayLike) -> CountingPro
 
     Parameters
     ----------
-    n : array_like
-        Records, >= 1.
-    scale, beta : array_like
-        sigma > 0, and in (0, 1).
+    n, scale, beta : array_like
+        Records, >= 1; sigma > 0; beta in (0, 1).
 
     Examples
     --------

@@ -356,19 +356,9 @@ def tabular_local_sensitivity(
     of the state's returns over its visits plus lambda/(2 rho_s), so states are independent
     and three choices each suffice: no visit, lowest return, highest. O(m N).
 
-    Parameters
-    ----------
-    data : FirstVisitReturns
-        X, all returns in [f_min, f_max].
-    weights : array_like, shape (N,)
-        rho in [0, 1].
-    ridge : float
-        lambda > 0.
-    f_max, f_min : float
-        Range of the returns, f_min < f_max and f_max > 0.
+    All returns of the data X lie in [f_min, f_max], f_min < f_max and f_max > 0; weights rho in
+    [0, 1], shape (N,); ridge lambda > 0.
 
-    Examples
-    --------
     >>> data = FirstVisitReturns([[1.0], [1.0]], [[True], [True]])
     >>> tabular_local_sensitivity(data, [1.0], 4.0, f_max=1.0)
     0.25

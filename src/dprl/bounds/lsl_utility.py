@@ -101,17 +101,9 @@ def section_3_7_constant_printed(
     2 F ||Phi|| / (lambda - ||Phi||^2 ||rho||_inf). It lacks the factor alpha, so that
     C_lambda sqrt(psi) is not the noise of Algorithm 2. Theorem 3.23 has the factor.
 
-    Parameters
-    ----------
-    features, weights
-        As in :func:`lemma_3_20`.
-    ridge : float
-        lambda > ||Phi||^2 ||rho||_inf; a ValueError otherwise.
-    f_max : float
-        F > 0; R_max / (1 - gamma) in the thesis.
+    features and weights as in :func:`lemma_3_20`; ridge lambda > ||Phi||^2 ||rho||_inf, a
+    ValueError otherwise; f_max F > 0, R_max / (1 - gamma) in the thesis.
 
-    Examples
-    --------
     >>> section_3_7_constant_printed([[1.0]], [1.0], 3.0, f_max=1.0)
     1.0
     """
@@ -149,15 +141,9 @@ def excess_risk_given_counts(
     the left-hand side of Theorem 3.23. Returns play no role in it, only counts do. O(K N^2) for
     K count vectors, in chunks of bounded memory.
 
-    Parameters
-    ----------
-    counts, n_trajectories, features, weights, ridge
-        As in :func:`lemma_3_20`.
-    beta, noise_constant : float
-        The smoothness of psi and C_lambda, both > 0.
+    beta > 0 is the smoothness of psi, noise_constant C_lambda > 0; the others as in
+    :func:`lemma_3_20`.
 
-    Examples
-    --------
     One state, which one trajectory visits with probability 0.3:
 
     >>> risk = excess_risk_given_counts([[0], [1]], 1, [[1.0]], [1.0], 2.0,
@@ -353,17 +339,9 @@ def corollary_3_24_constants(
     C_lambda^2 <= A/lambda^2; kappa <= 1/(e beta), q_s <= 1, 1/m <= 1, p_{s,s'} <= p_s and
     G/lambda <= ||rho||_inf/2. They do not depend on m or lambda as long as beta does not.
 
-    Parameters
-    ----------
-    visit_probabilities : array_like, shape (..., N)
-        p_s in [0, 1].
-    features, weights
-        As in :func:`lemma_3_20`.
-    f_max, alpha, beta : float
-        F, alpha and beta of Algorithm 2, > 0.
+    features and weights as in :func:`lemma_3_20`; visit_probabilities p_s in [0, 1], shape
+    (..., N); f_max, alpha and beta are F, alpha and beta of Algorithm 2, > 0.
 
-    Examples
-    --------
     >>> k = corollary_3_24_constants([1.0], [[1.0]], [1.0], f_max=1, alpha=0.25, beta=1.0)
     >>> float(k.first), float(k.second.round(4)), float(k.third)
     (1.0, 3.3679, 1.0)

@@ -41,15 +41,8 @@ def largest_discounted_count(counts: ArrayLike, rate: ArrayLike, n_trajectories:
     The left-hand side of (3.56), with rate 2 beta as printed and beta as it should be. Its
     logarithm is concave in k, so the maximum lies beside the real maximiser.
 
-    Parameters
-    ----------
-    counts, rate : array_like, broadcast against each other
-        n in [0, m], and > 0.
-    n_trajectories : int
-        m >= 1.
+    counts n in [0, m], of m >= 1 trajectories; rate > 0.
 
-    Examples
-    --------
     >>> float(largest_discounted_count(20, 0.01, 10_000).round(4))
     44.9329
     """
@@ -73,17 +66,9 @@ def psi_bound_printed(
     Not a bound: psi has e^{-k beta} in front of a square, and (a + b)^2 <= 2 a^2 + 2 b^2
     leaves it there.
 
-    Parameters
-    ----------
-    counts, weights : array_like, shape (..., N) and (N,)
-        n in [0, m], and rho in [0, 1].
-    n_trajectories : int
-        m >= 1.
-    coefficient, beta : float
-        c = ||Phi|| ||rho||_inf / sqrt(2 lambda) > 0, and > 0.
+    counts n in [0, m], shape (..., N), of m >= 1 trajectories; weights rho in [0, 1], shape (N,);
+    coefficient c = ||Phi|| ||rho||_inf / sqrt(2 lambda) > 0; beta > 0.
 
-    Examples
-    --------
     >>> float(psi_bound_printed([20], [1.0], 10_000, 0.5, 5.8145e-4).round(1))
     163.9
     """

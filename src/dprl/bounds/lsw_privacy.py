@@ -50,17 +50,9 @@ def equation_3_34(
     linear map of Gamma^{1/2} F_X. It stays one if Gamma^{1/2} Phi has not full rank and the
     solution of least norm is taken.
 
-    Parameters
-    ----------
-    mean_returns, other_mean_returns : array_like, shape (..., N)
-        F_X and F_X'.
-    features, weights : array_like, shape (N, d) and (N,)
-        Phi and w >= 0.
-    allow_rank_deficient : bool
-        Whether Gamma^{1/2} Phi may have a rank below d.
+    F_X and F_X' have shape (..., N), features Phi (N, d), weights w >= 0 (N,); allow_rank_deficient
+    says whether Gamma^{1/2} Phi may have a rank below d.
 
-    Examples
-    --------
     >>> float(equation_3_34([1.0, 0.0], [0.0, 0.0], [[2.0], [0.0]], [1.0, 1.0]))
     0.5
     """
@@ -271,17 +263,9 @@ def averages_local_sensitivity(
     no visit, the lowest return, the highest. O(m N). With tabular features and w = 1 it is
     the local sensitivity of the LSW solution itself.
 
-    Parameters
-    ----------
-    data : FirstVisitReturns
-        X, all returns in [f_min, f_max]; clip them first.
-    weights : array_like, shape (N,)
-        w >= 0.
-    f_max, f_min : float
-        Range of the returns, f_min < f_max and f_max > 0.
+    All returns of the data X lie in [f_min, f_max] (clip them first), f_min < f_max and f_max > 0;
+    weights w >= 0, shape (N,).
 
-    Examples
-    --------
     >>> data = FirstVisitReturns([[1.0], [0.0]], [[True], [True]])
     >>> averages_local_sensitivity(data, [1.0], f_max=1.0)
     0.5

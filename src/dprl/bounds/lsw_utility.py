@@ -61,15 +61,9 @@ def lemma_3_13(features: ArrayLike, weights: ArrayLike, mean_variance: ArrayLike
     An identity, not a bound. It holds conditionally on X as well, with sigma_X^2
     in place of its mean (equation 3.46).
 
-    Parameters
-    ----------
-    features, weights : array_like, shape (N, d) and (N,)
-        Phi, and w >= 0, not all zero.
-    mean_variance : array_like
-        E[sigma_X^2], or sigma_X^2 of given data; >= 0.
+    features Phi, shape (N, d); weights w >= 0, not all zero, shape (N,); mean_variance >= 0,
+    E[sigma_X^2], or sigma_X^2 of given data.
 
-    Examples
-    --------
     >>> float(lemma_3_13([[1.0, 0.0], [0.0, 2.0]], [1.0, 0.5], 10.0))
     30.0
     """
@@ -91,17 +85,9 @@ def equation_3_45_printed(
     A = Phi' Gamma Phi. Not the excess risk: the two linear terms must cancel, and here they add up
     to -2 F' Gamma Phi eta. Their mean over eta is zero, so Lemma 3.13 survives.
 
-    Parameters
-    ----------
-    noise : array_like, shape (..., d)
-        eta.
-    mean_returns, minimiser : array_like, shape (N,) and (d,)
-        F_X, and theta, the LSW solution for it.
-    features, weights
-        As in :func:`lemma_3_13`.
+    features and weights as in :func:`lemma_3_13`; noise eta, shape (..., d); mean_returns F_X,
+    shape (N,); minimiser theta, shape (d,), the LSW solution for it.
 
-    Examples
-    --------
     >>> float(equation_3_45_printed([0.5], [1.0], [1.0], [[1.0]], [1.0]))
     -0.75
     """
@@ -217,10 +203,8 @@ def theorem_3_17_printed(
         Number of trajectories, whole numbers >= 1; the result has this shape.
     p, weights : array_like, shape (N,)
         Probability in [0, 1] that a trajectory visits each state, and w >= 0, not all zero.
-    constant : float
-        C > 0, from :func:`theorem_3_17_constant`.
-    beta : float
-        In (0, 2].
+    constant, beta : float
+        C > 0, from :func:`theorem_3_17_constant`; beta in (0, 2].
 
     Examples
     --------
@@ -332,15 +316,9 @@ def excess_risk_equal_counts(
     Exactly C^2 (sum_s w_s) h(n): by Lemma 3.13, and because (3.47) is an equality
     for equal counts. With p_s = 1 for all s it is the expectation, with n = m.
 
-    Parameters
-    ----------
-    visits : array_like
-        n, whole numbers >= 0; the result has this shape.
-    weights, constant, beta
-        As in :func:`theorem_3_17_corrected`.
+    weights, constant and beta as in :func:`theorem_3_17_corrected`; visits n, whole numbers >= 0;
+    the result has this shape.
 
-    Examples
-    --------
     >>> float(excess_risk_equal_counts(10, [0.5, 0.5], constant=3.0, beta=10.0).round(12))
     0.09
     """

@@ -81,15 +81,8 @@ def largest_advantage(epsilon: ArrayLike, delta: float = 0.0) -> FloatArray:
 
     The largest accuracy on a balanced test is (1 + this)/2.
 
-    Parameters
-    ----------
-    epsilon : array_like, shape (...)
-        Each >= 0.
-    delta : float
-        In [0, 1).
+    epsilon >= 0, of any shape, which the result has; delta in [0, 1).
 
-    Examples
-    --------
     >>> largest_advantage([0.1, 1.0, 4.0]).round(3).tolist()
     [0.05, 0.462, 0.964]
     """
@@ -200,20 +193,9 @@ def epsilon_for_advantage(advantage: ArrayLike, delta: float = 0.0) -> FloatArra
 
     It is also the least epsilon at which an attack with this advantage is possible.
 
-    Parameters
-    ----------
-    advantage : array_like, shape (...)
-        Each in [0, 1).
-    delta : float
-        In [0, 1).
+    Advantages in [0, 1), of any shape, which the result has; delta in [0, 1). NaN where no epsilon
+    does, as delta alone allows a larger advantage.
 
-    Returns
-    -------
-    ndarray, shape (...)
-        NaN where no epsilon does, as delta alone allows a larger advantage.
-
-    Examples
-    --------
     >>> epsilon_for_advantage([0.0, 0.1, 0.5]).round(4).tolist()
     [0.0, 0.2007, 1.0986]
     >>> float(epsilon_for_advantage(0.1, delta=0.2))
@@ -271,15 +253,9 @@ def epsilon_from_guesses(
     independent if members and non-members are matched uniformly at random. For delta = 0
     and neighbours that replace one record.
 
-    Parameters
-    ----------
-    correct, guesses : array_like of whole numbers, shapes that broadcast to (...)
-        0 <= correct <= guesses.
-    confidence : float
-        In (0, 1): with at least this probability the bound does not exceed the true value.
+    Whole numbers 0 <= correct <= guesses, which broadcast; with at least the probability
+    confidence, in (0, 1), the bound does not exceed the true value.
 
-    Examples
-    --------
     >>> epsilon_from_guesses([50, 90, 100], 100).round(3).tolist()
     [0.0, 1.631, 3.493]
     """

@@ -72,15 +72,9 @@ def lemma_3_1_proof_bound(
     ``smoothed="variance"``, the thesis's condition (b), and for epsilon <= 1 with ``"deviation"``,
     the weaker condition |ln sigma_X - ln sigma_X'| <= beta of Nissim, Raskhodnikova and Smith.
 
-    Parameters
-    ----------
-    epsilon, delta, dimension : array_like
-        > 0, in (0, 1), >= 1; they broadcast.
-    smoothed : {"variance", "deviation"}
-        What changes by at most beta: ln sigma^2 or ln sigma.
+    epsilon > 0, delta in (0, 1) and dimension >= 1 broadcast; smoothed is what changes by at most
+    beta: ln sigma^2 or ln sigma.
 
-    Examples
-    --------
     >>> (lemma_3_1_proof_bound([1.0, 5.0], 0.999999, 1) / [1, 5]).round(3).tolist()
     [0.56, 0.916]
     """
@@ -203,22 +197,10 @@ def lemma_3_2_event(points: ArrayLike, direction: ArrayLike, delta: float) -> Bo
     Omega_a: the noise along the shift is at most C = sqrt(2 ln(4/delta)) in size (3.16).
     Omega_b: the noise has norm at most D = sqrt d + sqrt(2 ln(2/delta)) (3.17).
 
-    Parameters
-    ----------
-    points : array_like, shape (..., d)
-        (z - mu_1)/sigma_1.
-    direction : array_like, shape (d,)
-        mu_2 - mu_1, of any length but 0.
-    delta : float
-        In (0, 1).
+    points, shape (..., d), are (z - mu_1)/sigma_1; direction, shape (d,), is mu_2 - mu_1, of any
+    length but 0; delta in (0, 1). Returns booleans of shape (..., 2): in Omega_a, in Omega_b; Omega
+    is where both hold.
 
-    Returns
-    -------
-    ndarray of bool, shape (..., 2)
-        Omega_a, Omega_b; Omega is where both hold.
-
-    Examples
-    --------
     >>> lemma_3_2_event([[0.0, 3.0], [3.0, 0.0]], [1.0, 0.0], 0.1).tolist()
     [[True, True], [False, True]]
     """
@@ -305,20 +287,9 @@ def lemma_3_3(first: ArrayLike, second: ArrayLike, epsilon: float) -> tuple[Floa
     outcomes whose loss exceeds eps. The lemma says that the exact
     delta(eps) = sum (p_1 - e^eps p_2)_+ is at most that. The converse is false.
 
-    Parameters
-    ----------
-    first, second : array_like, shape (..., n)
-        Distributions over n outcomes in the last axis.
-    epsilon : float
-        >= 0.
+    first and second, shape (..., n), are distributions over n outcomes in the last axis; epsilon
+    >= 0. Returns the mass beyond eps, and the exact delta.
 
-    Returns
-    -------
-    (ndarray, ndarray), each of shape (...)
-        The mass beyond eps, and the exact delta.
-
-    Examples
-    --------
     >>> [float(x.round(3)) for x in lemma_3_3([0.6, 0.4], [0.4, 0.6], 0.1)]
     [0.6, 0.158]
     """
@@ -350,19 +321,9 @@ def worst_pair(
     -beta to beta, refined where it is inside. For alpha and beta that make a mechanism
     private it was found at x = beta, the wider first, in every case tried.
 
-    Parameters
-    ----------
-    alpha, beta : float
-        > 0.
-    epsilon : float
-        >= 0.
-    dimension : int
-        d >= 1.
-    points : int
-        At least 3, odd (so that equal variances are among them).
+    alpha and beta > 0, epsilon >= 0, dimension d >= 1; points is at least 3, odd (so that equal
+    variances are among them).
 
-    Examples
-    --------
     >>> pair = worst_pair(2.904, 0.0146, 0.1, 40)
     >>> round(pair.delta, 4), round(pair.log_variance_ratio, 4)
     (0.1, 0.0146)
@@ -414,15 +375,8 @@ def calibrated_alpha(
     The inverse of :func:`worst_delta` in alpha, in which it does not increase (proved). Infinity
     if beta is so large that different variances alone break the promise.
 
-    Parameters
-    ----------
-    beta, epsilon, delta : float
-        > 0, > 0, in (0, 1).
-    dimension, points : int
-        As in :func:`worst_pair`.
+    beta > 0, epsilon > 0, delta in (0, 1); dimension and points as in :func:`worst_pair`.
 
-    Examples
-    --------
     >>> round(calibrated_alpha(0.0146, 0.1, 0.1, 40), 3)
     2.904
     """

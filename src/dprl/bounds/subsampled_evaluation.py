@@ -159,9 +159,8 @@ def subsampling_bias(
 
     Parameters
     ----------
-    averages : array_like, shape (N,)
-        F_X for a given batch (*not private*), or V for independent trajectories.
-    missing : array_like, shape (N,)
+    averages, missing : array_like, shape (N,)
+        F_X for a given batch (*not private*), or V for independent trajectories;
         :func:`missed_given_data`, or :func:`missed`.
     features, weights, allow_rank_deficient
         Phi and w >= 0, as in :func:`~dprl.evaluation.lsw`.
@@ -225,15 +224,9 @@ def subsampled_noise(
 ) -> FloatArray:
     """Noise (4) of the mean of m releases, when every trajectory visits every state.
 
-    Parameters
-    ----------
-    subsamples, size : array_like
-        m >= 1 and k >= 1; they broadcast.
-    n_states, base_epsilon, base_delta, f_max
-        As in :func:`plain_noise`; the guarantee is that of each base run.
+    n_states, f_max and the guarantee of each base run as in :func:`plain_noise`; m >= 1 sub-samples
+    of size k >= 1, which broadcast.
 
-    Examples
-    --------
     >>> float(subsampled_noise(4096, 1, 40, 1.0, 1e-5).round(4))
     2.4413
     """
@@ -246,16 +239,10 @@ def calibration_limit(
 ) -> float:
     """z of (5) at delta' = delta*/2: k sqrt(m) times the base epsilon is at most n z.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The promise eps* > 0 and delta* in (0, 1).
-    accounting : {"printed", "closed-form"}
-        :func:`~dprl.privacy.subsampling.base_guarantee_printed`, or
-        :func:`~dprl.privacy.subsampling.base_guarantee`.
+    The promise is eps* > 0 and delta* in (0, 1); the accounting "printed",
+    :func:`~dprl.privacy.subsampling.base_guarantee_printed`, or "closed-form",
+    :func:`~dprl.privacy.subsampling.base_guarantee`.
 
-    Examples
-    --------
     >>> round(calibration_limit(1.0, 1e-5), 4)
     0.1012
     >>> round(calibration_limit(1.0, 1e-5, accounting="closed-form"), 4)
@@ -355,15 +342,9 @@ def least_lsl_ratio(
     of n trajectories on the right; the printed algorithm and the improved one. Says nothing
     where it is below 1.
 
-    Parameters
-    ----------
-    epsilon, delta, base_delta, accounting
-        As in :func:`least_subsampled_noise`.
-    visit_probabilities, weights : array_like, shape (N,)
-        p_s in [0, 1], and rho in [0, 1], not all zero.
+    visit_probabilities p_s in [0, 1] and weights rho in [0, 1], not all zero, both of shape (N,);
+    the rest as in :func:`least_subsampled_noise`.
 
-    Examples
-    --------
     >>> p = [s / 40 for s in range(1, 41)]
     >>> ratio = least_lsl_ratio(1.0, 1e-5, visit_probabilities=p, weights=[1.0] * 40)
     >>> round(ratio, 2)
@@ -406,17 +387,9 @@ def crossover(
     Outside, no m and k with m k >= n do. Inside, some do if m may be large enough, but near the
     ends none may: (6) is approached and not attained. NaN if plain always has less noise.
 
-    Parameters
-    ----------
-    n_states : int
-        N, also the dimension.
-    epsilon, delta : float
-        The promise; epsilon in (0, 5].
-    accounting
-        As in :func:`calibration_limit`.
+    n_states N, also the dimension; the promise epsilon in (0, 5] and delta; accounting as in
+    :func:`calibration_limit`.
 
-    Examples
-    --------
     >>> low, high = crossover(40, 0.1, 0.1)
     >>> round(low, 1), int(round(high, -2))
     (5.4, 29600)

@@ -67,17 +67,9 @@ def half_line_delta(
     apart as possible; :func:`~dprl.privacy.accounting.averaged_gaussian_delta` is the largest
     value over all events. A sum over B of O(sqrt(m)) terms; what is left out is below 1e-14.
 
-    Parameters
-    ----------
-    epsilon, signal, cut : array_like
-        eps >= 0, u = Delta/(n s) >= 0 and c; they broadcast.
-    m : int
-        Sub-samples.
-    fraction : float
-        k/n in (0, 1].
+    epsilon is eps >= 0, signal u = Delta/(n s) >= 0 and cut c; they broadcast. m sub-samples of the
+    fraction k/n in (0, 1].
 
-    Examples
-    --------
     >>> float(half_line_delta(0.1, 0.351257, 0.460319, m=9, fraction=1.0).round(6))
     0.1
     """

@@ -60,17 +60,9 @@ def theorem_4_9_printed(
     C = 2 ln(1.25/delta) exceeds by ln(1/delta); for delta > 1/e it falls below, and close to
     delta = 1 it is too small to be private.
 
-    Parameters
-    ----------
-    n : array_like
-        Records, integers >= 1.
-    epsilon, delta : array_like
-        In (0, 2 ln 2.5] and (0, 1), where theorem 4.7 holds; it is stated for epsilon < 1.
-    scale : float
-        d Delta^2 > 0, with Delta = GS_2^(1)(A).
+    n >= 1 records; epsilon in (0, 2 ln 2.5] and delta in (0, 1), where theorem 4.7 holds (it is
+    stated for epsilon < 1); scale d Delta^2 > 0, with Delta = GS_2^(1)(A).
 
-    Examples
-    --------
     >>> float(theorem_4_9_printed(100, 0.5, 0.1).round(6))
     0.004653
     """
@@ -101,15 +93,9 @@ def theorem_4_9_corrected(
 def section_4_5_avss_squared(n: ArrayLike, k: ArrayLike, variance: ArrayLike) -> FloatArray:
     """Section 4.5: AVSS_2^2 = E ||A(x) - A(x~)||^2 = (1/k - 1/n) V; an identity for linear queries.
 
-    Parameters
-    ----------
-    n, k : array_like
-        Records and size of a sub-sample, integers, 1 <= k <= n.
-    variance : array_like
-        V = Tr Sigma - ||mu||^2 >= 0, in the thesis's notation Sigma = E a a^T, mu = E a.
+    n records and k in a sub-sample, integers, 1 <= k <= n; variance is V = Tr Sigma - ||mu||^2
+    >= 0, in the thesis's notation Sigma = E a a^T, mu = E a.
 
-    Examples
-    --------
     >>> float(section_4_5_avss_squared(20, 5, 0.25).round(12))
     0.0375
     """
@@ -220,10 +206,9 @@ def theorem_4_16_ratio(
 
     Parameters
     ----------
-    n, m, k : array_like
-        Integers, m >= 1, 1 <= k <= n.
-    epsilon, delta : array_like
-        Promise of both mechanisms, as in :func:`theorem_4_9_printed`.
+    n, m, k, epsilon, delta : array_like
+        Integers, m >= 1, 1 <= k <= n; promise of both mechanisms, as in
+        :func:`theorem_4_9_printed`.
     slack : array_like, optional
         delta' in (0, delta), by default delta/2.
     logarithms : {"once", "twice"}

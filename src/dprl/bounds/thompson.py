@@ -90,15 +90,8 @@ def theorem_11_1_leading_term(
 ) -> FloatArray:
     """The first term of (2): (1 + eps) ln T sum_a Delta_a / d(mu_a, mu*).
 
-    Parameters
-    ----------
-    means : array_like, shape (k,)
-        In [0, 1].
-    horizon, epsilon : array_like, broadcast
-        T >= 1, eps > 0.
+    means, shape (k,), in [0, 1]; horizon T >= 1; epsilon > 0.
 
-    Examples
-    --------
     >>> float(theorem_11_1_leading_term([0.9, 0.1], 1, 1.0))
     0.0
     """

@@ -116,10 +116,8 @@ def subsampled_gaussian_profile(epsilon: float, mu: float, fraction: float) -> f
     ----------
     epsilon : float
         Any real number. Below 0 it is the profile that composition needs.
-    mu : float
-        Sensitivity over standard deviation of the base release, > 0.
-    fraction : float
-        q = k/n, in (0, 1].
+    mu, fraction : float
+        Sensitivity over standard deviation of the base release, > 0; q = k/n, in (0, 1].
 
     Returns
     -------

@@ -73,14 +73,11 @@ def epsilon_lower_bound(
 
     Parameters
     ----------
-    count, trials : array_like, shape (...)
-        Hits and runs on the input that makes the event more likely.
-    count_other, trials_other : array_like, shape (...)
-        Hits and runs on the other input.
-    delta : float
-        In [0, 1).
-    confidence : float
-        1 - a, in (0, 1).
+    count, trials, count_other, trials_other : array_like, shape (...)
+        Hits and runs on the input that makes the event more likely; hits and runs on the other
+        input.
+    delta, confidence : float
+        delta in [0, 1); 1 - a, in (0, 1).
 
     Returns
     -------
@@ -151,14 +148,11 @@ class AuditResult:
     swapped : bool
         False if the event is more likely under the first input, so that the first
         inequality (1) was tested; True if under the second.
-    count, trials : int
-        Hits and counted runs on the input that makes the event more likely.
-    count_other, trials_other : int
-        Hits and counted runs on the other input.
-    probability_lower, probability_upper : float
-        p_low and q_up of (3).
-    largest_certifiable : float
-        The most that this many runs could ever have reported.
+    count, trials, count_other, trials_other : int
+        Hits and counted runs on the input that makes the event more likely; hits and counted runs
+        on the other input.
+    probability_lower, probability_upper, largest_certifiable : float
+        p_low and q_up of (3); the most that this many runs could ever have reported.
     """
 
     epsilon_lower: float

@@ -26,23 +26,12 @@ def averaged_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float) 
 
     A lower bound on delta(epsilon) of the average of m releases, and of all m.
 
-    Parameters
-    ----------
-    mu, fraction, m, epsilon
-        As in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`.
+    Parameters as in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`. In [0, 1]; to about
+    ten digits.
 
-    Returns
-    -------
-    float
-        In [0, 1]; to about ten digits.
-
-    Notes
-    -----
     The likelihood ratio increases in z, so the best events are half lines: one root and one
     sum of up to m + 1 terms, O(min(m, 40 sqrt(m))) each.
 
-    Examples
-    --------
     >>> from dprl.privacy import gaussian_delta
     >>> full = averaged_gaussian_delta(0.1, 1.0, 100, epsilon=0.5)
     >>> round(full, 12) == round(gaussian_delta(1.0, 1.0, 0.5), 12)
@@ -55,20 +44,9 @@ def averaged_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float) 
 def averaged_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float) -> float:
     """Least epsilon of the explicit pair of averages at a given delta.
 
-    Parameters
-    ----------
-    mu, fraction, m
-        As in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`.
-    delta : float
-        In (0, 1).
+    mu, fraction and m as in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`, delta in
+    (0, 1). At least 0, and a lower bound on what any accountant may report.
 
-    Returns
-    -------
-    float
-        >= 0: a lower bound on what any accountant may report.
-
-    Examples
-    --------
     >>> round(averaged_gaussian_epsilon(0.5, 0.1, 100, delta=1e-5), 3)
     2.191
     """
@@ -84,22 +62,10 @@ def averaged_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float) 
 def averaged_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float) -> float:
     """Largest mu at which the explicit pair of averages needs no more than delta at epsilon.
 
-    Parameters
-    ----------
-    fraction, m
-        As in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`.
-    epsilon : float
-        > 0.
-    delta : float
-        In (0, 1).
+    fraction and m as in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`, epsilon > 0,
+    delta in (0, 1). An upper bound on the mu that any accountant may allow; infinite if delta >= 1
+    - (1-q)^m.
 
-    Returns
-    -------
-    float
-        An upper bound on the mu that any accountant may allow; infinite if delta >= 1 - (1-q)^m.
-
-    Examples
-    --------
     >>> round(averaged_gaussian_mu(0.1, 100, epsilon=1.0, delta=1e-5), 3)
     0.257
     """

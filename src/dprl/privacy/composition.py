@@ -103,21 +103,10 @@ def optimal_composition_delta(epsilon: float, delta: float, m: int, target_epsil
 def optimal_composition_epsilon(epsilon: float, delta: float, m: int, target_delta: float) -> float:
     """Least eps* that m (epsilon, delta)-private releases keep at delta*: the inverse of (2).
 
-    Parameters
-    ----------
-    epsilon, delta, m
-        As in :func:`optimal_composition_delta`.
-    target_delta : float
-        delta* in (0, 1).
+    epsilon, delta and m as in :func:`optimal_composition_delta`; target_delta in (0, 1) is delta*.
+    Returns the upper end of an interval of relative length 1e-12, so never too small; infinite if
+    already the deltas of the releases exceed delta*.
 
-    Returns
-    -------
-    float
-        The upper end of an interval of relative length 1e-12, so never too small; infinite if
-        already the deltas of the releases exceed delta*.
-
-    Examples
-    --------
     >>> round(optimal_composition_epsilon(0.01, 1e-8, 100, 1.1e-5), 6)
     0.337174
     >>> optimal_composition_epsilon(0.01, 1e-6, 100, 1e-5)

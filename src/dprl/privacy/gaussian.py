@@ -44,23 +44,10 @@ _WEIGHTS = np.tile(_WEIGHTS / (2 * _PANELS), _PANELS)
 def gaussian_delta(sensitivity: float, sigma: float, epsilon: float) -> float:
     """Exact delta of the Gaussian mechanism at epsilon, equation (1).
 
-    Parameters
-    ----------
-    sensitivity : float
-        Distance of the two means, >= 0.
-    sigma : float
-        Standard deviation of the noise, > 0.
-    epsilon : float
-        >= 0.
+    sensitivity >= 0 is the distance of the two means, sigma > 0 the standard deviation of the
+    noise, epsilon >= 0. In [0, 1], with a relative error below 1e-12 if it is at least 1e-290 and
+    sensitivity/sigma is at most 100; a larger quotient costs digits in proportion.
 
-    Returns
-    -------
-    float
-        In [0, 1]. Its relative error is below 1e-12 if it is at least 1e-290 and
-        sensitivity/sigma is at most 100; a larger quotient costs digits in proportion.
-
-    Examples
-    --------
     >>> round(gaussian_delta(1.0, 2.846924442403095, 0.1), 9)
     0.1
     >>> f"{gaussian_delta(1e-12, 1.0, 0.0) * math.sqrt(2 * math.pi):.12g}"  # s phi(0)

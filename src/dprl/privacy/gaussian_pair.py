@@ -79,20 +79,9 @@ def gaussian_pair_loss(
 ) -> FloatArray:
     """Privacy loss L(z) of the first Gaussian against the second, equation (1), natural logarithm.
 
-    Parameters
-    ----------
-    points : array_like, shape (..., d)
-        Where to evaluate it.
-    mean, mean_other : array_like, shape (d,)
-    sigma, sigma_other : float
-        Standard deviations, > 0.
+    points, shape (..., d), is where to evaluate it; mean and mean_other have shape (d,); the
+    standard deviations sigma and sigma_other are > 0. Returns shape (...,).
 
-    Returns
-    -------
-    ndarray, shape (...,)
-
-    Examples
-    --------
     >>> gaussian_pair_loss([[0.0], [1.0]], [0.0], 1.0, [1.0], 1.0)
     array([ 0.5, -0.5])
     """
@@ -119,12 +108,9 @@ def gaussian_pair_delta(
 
     Parameters
     ----------
-    distance : float
-        Distance D of the two means, >= 0, in the units of sigma.
-    sigma, sigma_other : float
-        Standard deviations of the first and of the second distribution, > 0.
-    epsilon : float
-        >= 0.
+    distance, sigma, sigma_other, epsilon : float
+        Distance D of the two means, >= 0, in the units of sigma; standard deviations of the first
+        and of the second distribution, > 0; epsilon >= 0.
     dimension : int
         d >= 1.
 
@@ -201,15 +187,9 @@ def gaussian_pair_renyi(
     and infinite if s^2 <= 0: where the first Gaussian is the wider one, the divergence is
     infinite from the order sigma^2/(sigma^2 - sigma_other^2) on.
 
-    Parameters
-    ----------
-    distance, sigma, sigma_other, dimension
-        As in :func:`gaussian_pair_delta`; one order of the pair only.
-    order : float
-        > 0; at 1 it is the Kullback-Leibler divergence.
+    The pair as in :func:`gaussian_pair_delta`, in one order only; order > 0, at 1 the
+    Kullback-Leibler divergence.
 
-    Examples
-    --------
     >>> gaussian_pair_renyi(1.0, 2.0, 2.0, 3.0)  # order D^2 / (2 sigma^2)
     0.375
     >>> gaussian_pair_renyi(0.0, 2.0, 1.0, 1.4)

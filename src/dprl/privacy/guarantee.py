@@ -19,10 +19,8 @@ class Guarantee:
 
     Parameters
     ----------
-    epsilon : float
-        > 0, natural logarithm units.
-    delta : float
-        In [0, 1).
+    epsilon, delta : float
+        epsilon > 0, natural logarithm units; delta in [0, 1).
     neighbours : str
         The relation and its unit, for example "replace one trajectory".
 

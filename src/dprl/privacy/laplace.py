@@ -87,17 +87,8 @@ def laplace_delta(sensitivity: float, scale: float, epsilon: float) -> float:
     ``sensitivity``. Zero from epsilon = sensitivity/scale on. With several coordinates and
     ``sensitivity`` in L1 it is an upper bound, attained where a single coordinate moves.
 
-    Parameters
-    ----------
-    sensitivity : float
-        Distance of the two means, >= 0.
-    scale : float
-        sigma > 0.
-    epsilon : float
-        >= 0.
+    sensitivity >= 0 is the distance of the two means, scale sigma > 0, epsilon >= 0.
 
-    Examples
-    --------
     >>> laplace_delta(1.0, 2.0, 0.5), round(laplace_delta(1.0, 2.0, 0.0), 6)
     (0.0, 0.221199)
     """
@@ -168,18 +159,9 @@ def laplace_mechanism(
 def counting_query(hits: ArrayLike) -> FloatArray:
     """Fraction of the records that satisfy each predicate (lecture, definition 11.3).
 
-    Parameters
-    ----------
-    hits : array_like of 0 and 1, shape (n,) or (n, k)
-        h(x_i), or h_j(x_i) for k predicates.
+    hits are 0 and 1: h(x_i), shape (n,), or h_j(x_i) for k predicates, shape (n, k). Returns
+    multiples of 1/n in [0, 1], shape () or (k,).
 
-    Returns
-    -------
-    ndarray, shape () or (k,)
-        Multiples of 1/n in [0, 1].
-
-    Examples
-    --------
     >>> counting_query([[1, 0], [1, 1], [0, 0], [1, 0]]).tolist()
     [0.75, 0.25]
     """

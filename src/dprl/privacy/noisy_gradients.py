@@ -153,21 +153,10 @@ def noisy_gradient_delta(sigma: float, records: int, steps: int, epsilon: float)
 def noisy_gradient_epsilon(sigma: float, records: int, steps: int, delta: float) -> float:
     """Least epsilon that (2) certifies for all steps together, at a given delta.
 
-    Parameters
-    ----------
-    sigma, records, steps
-        As in :func:`noisy_gradient_delta`.
-    delta : float
-        In [1e-10, 1).
+    sigma, records and steps as in :func:`noisy_gradient_delta`, delta in [1e-10, 1). At least 1e-9.
+    The steps, and whatever is computed from them, such as the last iterate, are (this,
+    delta)-differentially private.
 
-    Returns
-    -------
-    float
-        At least 1e-9. The steps, and whatever is computed from them, such as the last iterate, are
-        (this, delta)-differentially private.
-
-    Examples
-    --------
     >>> round(noisy_gradient_epsilon(2.0, 1000, 1000, delta=1e-5), 3)
     0.18
     """

@@ -176,21 +176,10 @@ def global_subsampling_sensitivity(
 
     Time O(C(n+r-1, n) C(k+r-1, k)), as for all functions of sub-samples here.
 
-    Parameters
-    ----------
-    query, population, p
-        As in :func:`global_sensitivity`.
-    n, k : int
-        Records of a data set and of a sub-sample, 1 <= k <= n.
+    query, population and p as in :func:`global_sensitivity`; records n of a data set and k of a
+    sub-sample, 1 <= k <= n. ValueError if the query fails on n or on k records, or depends on their
+    order, or if there is too much to enumerate.
 
-    Raises
-    ------
-    ValueError
-        If the query fails on n or on k records, or depends on the order of the records, or if
-        there is too much to enumerate.
-
-    Examples
-    --------
     >>> from dprl.privacy import averaging_query
     >>> coin = Population([0, 1], [0.9, 0.1])
     >>> round(global_subsampling_sensitivity(averaging_query(), coin, n=4, k=2), 6)

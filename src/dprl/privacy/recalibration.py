@@ -20,17 +20,8 @@ def equivalent_epsilon(epsilon: float, delta: float, base_delta: float) -> float
 
         exp(e) = (exp(epsilon) + r) / (1 - r),   r = (delta - d) / (1 - d).
 
-    Parameters
-    ----------
-    epsilon : float
-        > 0.
-    delta : float
-        In (0, 1).
-    base_delta : float
-        d in [0, delta].
+    epsilon > 0, delta in (0, 1), and base_delta, d, in [0, delta].
 
-    Examples
-    --------
     >>> round(equivalent_epsilon(0.1, 0.1, 0.01), 4)
     0.2744
     >>> equivalent_epsilon(0.1, 0.1, 0.1)

@@ -48,10 +48,8 @@ def smoothing_constants(
 
     Parameters
     ----------
-    epsilon : array_like
-        > 0.
-    delta : array_like
-        In (0, 1).
+    epsilon, delta : array_like
+        epsilon > 0; delta in (0, 1).
     dimension : array_like
         d >= 1. The three broadcast.
 
@@ -82,10 +80,8 @@ class GaussianSmoothing:
 
     Parameters
     ----------
-    epsilon : float
-        In (0, 5].
-    delta : float
-        In (0, 1).
+    epsilon, delta : float
+        epsilon in (0, 5]; delta in (0, 1).
     dimension : int
         d >= 1, the number of released parameters.
 
@@ -155,17 +151,9 @@ def smooth_upper_bound(
     The reference for faster methods, O(last) evaluations. Correct only if
     phi_k no longer grows beyond ``last``: a shorter range breaks property (b).
 
-    Parameters
-    ----------
-    largest_within : callable
-        k -> phi_k(v), the maximum of phi within distance k.
-    beta : float
-        > 0.
-    last : int
-        Largest k to try, >= 0; phi_k must be constant from there on.
+    largest_within maps k to phi_k(v), the maximum of phi within distance k; beta > 0; last >= 0 is
+    the largest k to try: phi_k must be constant from there on.
 
-    Examples
-    --------
     >>> smooth_upper_bound(lambda k: 1 / max(4 - k, 1) ** 2, beta=0.01, last=3)[1]
     3
     """

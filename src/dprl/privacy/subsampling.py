@@ -229,10 +229,8 @@ def base_guarantee_printed(
 
     Parameters
     ----------
-    epsilon : float or array_like
-        eps* > 0, the promise of the whole.
-    delta : float or array_like
-        delta* in (0, 1), the promise of the whole.
+    epsilon, delta : float or array_like
+        eps* > 0, the promise of the whole; delta* in (0, 1), the promise of the whole.
     n, m, k : int or array_like
         Records, sub-samples, records in a sub-sample; m >= 1, 1 <= k <= n.
     slack : float or array_like, optional

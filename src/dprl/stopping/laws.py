@@ -37,20 +37,10 @@ def printed_law(
 ) -> FloatArray:
     """Law of the stop under the printed rule, equation (1) or (2).
 
-    Parameters
-    ----------
-    sums : array_like, shape (..., n)
-        Any real numbers: the poster's own update gives signed sums.
-    alpha, beta, epsilon, reading
-        As in :func:`dprl.stopping.rules.stop_printed`.
+    sums, shape (..., n), any real numbers (the poster's own update gives signed sums); the rest as
+    in :func:`dprl.stopping.rules.stop_printed`. Returns shape (..., n - N + 2): Pr[stop at N], ...,
+    Pr[stop at n], and last the probability of no stop within n.
 
-    Returns
-    -------
-    ndarray, shape (..., n - N + 2)
-        Pr[stop at N], ..., Pr[stop at n], and last the probability of no stop within n.
-
-    Examples
-    --------
     >>> law = printed_law(np.zeros(40), 0.5, 0.5, 0.1, "one draw")
     >>> law.size, round(float(law[1]), 5), round(float(law.sum()), 12)
     (13, 0.00544, 1.0)
@@ -77,24 +67,10 @@ def private_law(sums: ArrayLike, alpha: float, beta: float, epsilon: float) -> F
     O(c^2 + c d) time for c checks whose m_n span d units of 1/eps_1: made for the short
     paths of an audit, not for thousands of checks.
 
-    Parameters
-    ----------
-    sums : array_like, shape (..., n)
-    alpha, beta, epsilon
-        As in :func:`dprl.stopping.rules.stop_privately`.
+    sums, shape (..., n); the rest as in :func:`dprl.stopping.rules.stop_privately`. Returns shape
+    (..., n - N + 2), as :func:`printed_law`. ValueError if an input is out of range, or c d is so
+    large that it would take long.
 
-    Returns
-    -------
-    ndarray, shape (..., n - N + 2)
-        As in :func:`printed_law`.
-
-    Raises
-    ------
-    ValueError
-        If an input is out of range, or c d is so large that it would take long.
-
-    Examples
-    --------
     >>> law = private_law(np.zeros(40), 0.5, 0.5, 0.1)
     >>> law.size, round(float(law.sum()), 12)
     (13, 1.0)
@@ -156,13 +132,8 @@ def largest_loss(law: ArrayLike, law_other: ArrayLike) -> float:
     max over the outcomes of |ln(p/q)|; infinite if one of them has probability 0 under one
     law only. It is the loss of this pair, not of a mechanism.
 
-    Parameters
-    ----------
-    law, law_other : array_like, shape (m,)
-        Probabilities.
+    law and law_other, shape (m,), are probabilities.
 
-    Examples
-    --------
     >>> round(largest_loss([0.5, 0.5], [0.25, 0.75]), 4), largest_loss([0.5, 0.5], [0, 1])
     (0.6931, inf)
     """

@@ -46,25 +46,11 @@ def finite_class_sums(losses: ArrayLike, signs: ArrayLike) -> IntArray:
 
     O(nk) time for each run; the memory is that of one path for each run.
 
-    Parameters
-    ----------
-    losses : array_like of 0 and 1, shape (n, k) or (runs, n, k)
-        f_j(X_i) in row i, column j.
-    signs : array_like of -1 and 1, shape (n,) or (runs, n)
+    losses, 0 or 1, of shape (n, k) or (runs, n, k), have f_j(X_i) in row i, column j; signs, -1 or
+    1, of shape (n,) or (runs, n). Returns shape (n,), or (runs, n) if either argument has a runs
+    axis. ValueError if the class or the stream is empty, a value is none of these, or the shapes do
+    not agree.
 
-    Returns
-    -------
-    ndarray of int, shape (n,) or (runs, n)
-        With a runs axis if either argument has one.
-
-    Raises
-    ------
-    ValueError
-        If the class or the stream is empty, a value is not 0 or 1, a sign is not -1 or 1, or
-        the shapes do not agree.
-
-    Examples
-    --------
     Two functions; the second is 1 everywhere.
 
     >>> finite_class_sums([[0, 1], [1, 1], [1, 1]], [1, -1, -1]).tolist()

@@ -51,22 +51,10 @@ READINGS = ("one draw", "fresh draws")
 def stop_without_privacy(sums: ArrayLike, alpha: float, beta: float) -> IntArray:
     """First n >= N with S_n < alpha n, rule (1). Not private.
 
-    Parameters
-    ----------
-    sums : array_like, shape (..., n)
-        S_1, ..., S_n; n at least N(alpha, beta).
-    alpha : float
-        > 0.
-    beta : float
-        In (0, 1).
+    sums, shape (..., n), are S_1, ..., S_n, with n at least N(alpha, beta); alpha > 0, beta in
+    (0, 1). Returns shape (...): the number of observations at the stop, 0 if the rule does not stop
+    within the path.
 
-    Returns
-    -------
-    ndarray of int, shape (...)
-        The number of observations at the stop; 0 if the rule does not stop within the path.
-
-    Examples
-    --------
     >>> int(stop_without_privacy(np.zeros(100), 0.5, 0.5))
     29
     """
@@ -206,19 +194,9 @@ def _step_by_step(
 def exponential_mechanism(total_losses: ArrayLike, epsilon: float) -> FloatArray:
     """The exponential mechanism (4) for k functions.
 
-    Parameters
-    ----------
-    total_losses : array_like, shape (..., k)
-        sum_{i <= n} f_j(X_i); one observation changes each by at most 1.
-    epsilon : float
-        eps_2 > 0.
+    total_losses, shape (..., k), are sum_{i <= n} f_j(X_i), of which one observation changes each
+    by at most 1; epsilon, eps_2, is > 0. Returns the probabilities, shape (..., k).
 
-    Returns
-    -------
-    ndarray, shape (..., k)
-
-    Examples
-    --------
     >>> exponential_mechanism([0, 2], 1.0).round(4).tolist()  # e : 1
     [0.7311, 0.2689]
     """

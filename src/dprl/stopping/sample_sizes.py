@@ -48,15 +48,9 @@ _LEAST = 1e-7  # tolerance: below, no number of records is large enough
 def initial_sample_size(alpha: float, beta: float) -> int:
     """N(alpha, beta) of (1): no stopping before.
 
-    Parameters
-    ----------
-    alpha : float
-        Tolerance, at least 1e-7: less would ask for more than 10^15 records.
-    beta : float
-        Allowed probability of failure, in (0, 1).
+    The tolerance alpha is at least 1e-7, as less would ask for more than 10^15 records; the allowed
+    probability of failure beta lies in (0, 1).
 
-    Examples
-    --------
     >>> initial_sample_size(0.1, 0.05), initial_sample_size(0.5, 0.5)
     (1798, 29)
     """
@@ -91,19 +85,9 @@ def deviation_failure(alpha: float, start: int) -> float:
 def noise_allowance(alpha: float, start: int, epsilon_stop: float, failure: float) -> float:
     """kappa of (4): how far the noise may lead the rule astray, in units of alpha n.
 
-    Parameters
-    ----------
-    alpha : float
-        > 0.
-    start : int
-        N >= 1, the first n at which the rule may stop.
-    epsilon_stop : float
-        eps_1 > 0.
-    failure : float
-        b in (0, 1).
+    alpha > 0; start N >= 1, the first n at which the rule may stop; epsilon_stop, eps_1, > 0;
+    failure b in (0, 1).
 
-    Examples
-    --------
     >>> round(noise_allowance(0.1, 1798, 1.0, 0.025), 3)
     0.192
     """
@@ -246,17 +230,9 @@ def fixed_sample_size(tolerance: float, beta: float, constant: float) -> int:
     The same tools as (2), for one n: the excess risk is at most 2 E r_n + t with probability
     at least 1 - e^{-n t^2/2}, and E r_n <= c / sqrt(n).
 
-    Parameters
-    ----------
-    tolerance : float
-        > 0; 5 alpha for the promise of the sequential rule at alpha.
-    beta : float
-        In (0, 1).
-    constant : float
-        c >= 0, from :func:`penalty_constant` or :func:`subset_penalty_constant`.
+    tolerance > 0, which is 5 alpha for the promise of the sequential rule at alpha; beta in (0, 1);
+    constant c >= 0, from :func:`penalty_constant` or :func:`subset_penalty_constant`.
 
-    Examples
-    --------
     >>> fixed_sample_size(0.5, 0.05, penalty_constant(64))
     302
     """
@@ -274,19 +250,8 @@ def fixed_private_sample_size(
     sqrt(2 ln(2 (k - 1)/beta) / n) + 2 ln(2k/beta) / (epsilon n) <= tolerance. With epsilon
     infinite it is a size for the empirical minimiser, which leaves half of beta unused.
 
-    Parameters
-    ----------
-    tolerance : float
-        > 0.
-    beta : float
-        In (0, 1).
-    class_size : float
-        k >= 2.
-    epsilon : float
-        > 0, infinity allowed.
+    tolerance > 0, beta in (0, 1), class_size k >= 2, epsilon > 0, infinity allowed.
 
-    Examples
-    --------
     >>> fixed_private_sample_size(0.5, 0.05, 64, 1.0)
     118
     >>> fixed_private_sample_size(0.5, 0.05, 64, float("inf"))
@@ -312,19 +277,8 @@ def sequential_private_sample_size(
     The largest alpha with k_1 alpha <= tolerance, half of beta for (2) and half for the
     noise; then N(alpha, beta/2), at which the rule stops at the earliest. O(1) bisection.
 
-    Parameters
-    ----------
-    tolerance : float
-        > 0.
-    beta : float
-        In (0, 1).
-    class_size : float
-        |F| >= 1.
-    epsilon_stop, epsilon_choice : float
-        > 0.
+    tolerance > 0, beta in (0, 1), class_size |F| >= 1, epsilon_stop and epsilon_choice > 0.
 
-    Examples
-    --------
     >>> sequential_private_sample_size(0.5, 0.05, 64, 0.5, 0.5)
     2697
     """
@@ -351,17 +305,8 @@ def packing_limit(epsilon: float, samples: int, failure: float) -> float:
     a good answer, each with probability at least 1 - failure, for each of k distributions
     that have no good answer in common, then k (1 - failure) <= e^{epsilon samples}.
 
-    Parameters
-    ----------
-    epsilon : float
-        > 0.
-    samples : int
-        >= 1.
-    failure : float
-        In (0, 1): no good answer, or more observations.
+    epsilon > 0, samples >= 1; failure, in (0, 1), is no good answer, or more observations.
 
-    Examples
-    --------
     >>> round(packing_limit(0.1, 100, 0.05))  # infinite where it is too large for a float
     23186
     """
