@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 import numpy as np
 
@@ -11,17 +12,12 @@ _THIN_SPACE = "\u202f"  # no line break inside a number
 
 
 def tidy(text: str) -> str:
-    """Typeset a number that ``format`` has written.
+    """Typeset a number that ``format`` has written; any other text stays as it is.
 
-    The sign becomes a real minus, a thousands separator a thin space, an exponent a power
-    of ten. Anything that is not a number stays as it is.
+    The sign becomes a real minus, a thousands separator a thin space, an exponent a power of ten.
 
-    >>> tidy("-1.5e-05")
-    '−1.5×10⁻⁵'
-    >>> tidy("1e+06")
-    '10⁶'
-    >>> tidy("20 runs")
-    '20 runs'
+    >>> tidy("-1.5e-05"), tidy("1e+06"), tidy("20 runs")
+    ('−1.5×10⁻⁵', '10⁶', '20 runs')
     """
     try:
         value = float(text.replace(",", "").removesuffix("%"))
@@ -46,17 +42,25 @@ def plain(value: object) -> object:
     return value
 
 
+def is_whole(value: object, least: int = 0) -> TypeGuard[int]:
+    """Whether it is an integer, and at least so large."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and int(value) >= least  # type: ignore[call-overload]
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether it is a finite number."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return number and math.isfinite(value)  # type: ignore[arg-type]
+
+
 def significant(value: bool | int | float | str) -> str:
     """Write a value with four significant digits, more where four would hide something.
 
     A number that is close to an integer without being one keeps the digits that show it.
 
-    >>> significant(0.123456)
-    '0.1235'
-    >>> significant(1.00004)
-    '1.00004'
-    >>> significant(3.2e-7), significant(True), significant(12)
-    ('3.2×10⁻⁷', 'yes', '12')
+    >>> significant(0.123456), significant(1.00004), significant(3.2e-7), significant(True)
+    ('0.1235', '1.00004', '3.2×10⁻⁷', 'yes')
     """
     if isinstance(value, str):
         return value

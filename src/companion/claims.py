@@ -10,9 +10,9 @@ r"""Claims: what the sources state, and the verdict a page computes for each.
       severity: constant
       page: 3-policy-evaluation/dp-lsl
 
-A statement that is false or lacks a condition has a *severity*, one of :data:`SEVERITIES`, so
-that a doubled logarithm does not look like a broken theorem. A page computes what it needs and
-hands the outcome over as booleans, with the numbers that are its evidence::
+Only a statement that is false or lacks a condition has a *severity* (:data:`SEVERITIES`), so
+that a doubled logarithm does not look like a broken theorem. A page hands over what it computed
+as booleans, with the numbers that are its evidence::
 
     claims.check("thesis:3.17", printed=False, corrected=True, worst_ratio=ratio)
 
@@ -32,10 +32,8 @@ not checkable               no computation can decide it, see :func:`not_checkab
 ==========================  =============================================
 
 An experiment that is smaller than its source's says by how much, in ``scale=``; its verdict then
-reads *not reproduced at this scale*.
-
-Each check is added to ``claims.json`` in the staging folder of the execution; the scorecard
-is made from these files.
+reads *not reproduced at this scale*. Each check is added to ``claims.json`` in the staging folder
+of the execution; the scorecard is made from these files.
 """
 
 from __future__ import annotations
@@ -117,11 +115,7 @@ class Claim:
 
     @property
     def anchor(self) -> str:
-        """The HTML anchor of its badge.
-
-        >>> Claim("thesis:3.17", "thesis", "", "", "holds", "p").anchor
-        'claim-thesis-3-17'
-        """
+        """The HTML anchor of its badge: ``claim-thesis-3-17`` for ``thesis:3.17``."""
         return _anchor(self.id)
 
 
@@ -129,17 +123,10 @@ class Claim:
 class Badge:
     """A checked claim, shown as one line: verdict, id, numbers.
 
-    In Jupyter it shows itself once, when it is made, wherever in a cell that is.
-
-    Attributes
-    ----------
-    id, verdict : str
-        The claim and its computed verdict.
-    numbers : dict
-        The evidence, as plain Python values.
-    reason, severity, scale : str
-        Why nothing could be computed, how much the fault matters, and how much smaller the
-        experiment is than its source's; empty where that does not apply.
+    In Jupyter it shows itself once, when it is made, wherever in a cell that is. ``numbers`` is
+    the evidence, as plain Python values. ``reason``, ``severity`` and ``scale`` say why nothing
+    could be computed, how much the fault matters, and how much smaller the experiment is than its
+    source's; they are empty where that does not apply.
     """
 
     id: str
@@ -169,17 +156,13 @@ class Badge:
         return f"({self.anchor})=\n\n{self}"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        return {
-            "text/plain": str(self),
-            "text/html": self._repr_html_(),
-            "text/markdown": self._repr_markdown_(),
-        }
+        kinds = {"plain": str(self), "html": self._repr_html_(), "markdown": self._repr_markdown_()}
+        return {f"text/{kind}": text for kind, text in kinds.items()}
 
     def _ipython_display_(self) -> None:
-        if self._shown:  # it was the last expression of its cell as well
-            return
-        self._shown = True
-        publish(self._repr_mimebundle_())
+        if not self._shown:  # else it was the last expression of its cell as well
+            self._shown = True
+            publish(self._repr_mimebundle_())
 
     def __str__(self) -> str:
         evidence = evidence_text(self.numbers, self.reason, self.scale)
@@ -191,19 +174,9 @@ class Badge:
 
 
 def load(path: str | Path, root: str | Path | None = None) -> dict[str, Claim]:
-    """Read and validate a list of claims.
+    """Read and validate a list of claims, see the module, in the order of the YAML file.
 
-    Parameters
-    ----------
-    path : path
-        A YAML file that holds a list, see the module.
-    root : path, optional
-        The repository; when given, every page must exist as ``notebooks/<page>.md``.
-
-    Returns
-    -------
-    dict of str to Claim
-        In the order of the file.
+    With ``root``, the repository, every page must exist as ``notebooks/<page>.md``.
 
     Raises
     ------
@@ -226,13 +199,13 @@ def load(path: str | Path, root: str | Path | None = None) -> dict[str, Claim]:
     for position, entry in enumerate(entries, start=1):
         where = f"{path.name}, claim {position}"
         claim = _parse(entry, where)
-        if claim.id in claims:
-            raise ClaimError(f"{where}: {claim.id} is listed twice")
+        _require(claim.id not in claims, where, f"{claim.id} is listed twice")
         other = anchors.setdefault(claim.anchor, claim.id)
-        if other != claim.id:
-            raise ClaimError(f"{where}: {claim.id} and {other} share the anchor {claim.anchor}")
-        if root is not None and not source_path(Path(root), claim.page).is_file():
-            raise ClaimError(f"{where} ({claim.id}): page notebooks/{claim.page}.md does not exist")
+        shared = f"{claim.id} and {other} share the anchor {claim.anchor}"
+        _require(other == claim.id, where, shared)
+        found = root is None or source_path(Path(root), claim.page).is_file()
+        missing = f"page notebooks/{claim.page}.md does not exist"
+        _require(found, f"{where} ({claim.id})", missing)
         claims[claim.id] = claim
     return claims
 
@@ -244,46 +217,41 @@ def _parse(entry: object, where: str) -> Claim:
         where = f"{where} ({entry['id']})"
     known = (*_FIELDS, "severity")
     unknown = ", ".join(sorted(str(key) for key in entry if key not in known))
-    _require(not unknown, f"{where}: unknown field {unknown}; known: {', '.join(known)}")
+    _require(not unknown, where, f"unknown field {unknown}; known: {', '.join(known)}")
     missing = ", ".join(name for name in _FIELDS if name not in entry)
-    _require(not missing, f"{where}: missing field {missing}")
+    _require(not missing, where, f"missing field {missing}")
     for name, value in entry.items():
-        _require(
-            isinstance(value, str) and value.strip(),
-            f"{where}: {name} must be a non-empty text, got {value!r}",
-        )
+        text = isinstance(value, str) and value.strip()
+        _require(text, where, f"{name} must be a non-empty text, got {value!r}")
     claim = Claim(**{name: value.strip() for name, value in entry.items()})
-    _require(
-        claim.source in SOURCES,
-        f"{where}: source must be one of {', '.join(SOURCES)}, got {claim.source!r}",
-    )
+    source, verdict = claim.source, claim.expected
+    known_source = f"source must be one of {', '.join(SOURCES)}, got {source!r}"
+    _require(source in SOURCES, where, known_source)
     _require(
         ID_PATTERN.fullmatch(claim.id),
-        f"{where}: id must look like thesis:3.17 or xie:lemma-1 (a source, a colon, "
+        where,
+        "id must look like thesis:3.17 or xie:lemma-1 (a source, a colon, "
         f"lower-case words or numbers joined by . or -), got {claim.id!r}",
     )
+    same_source = claim.id.startswith(f"{source}:")
+    _require(same_source, where, f"id and source disagree, source is {source!r}")
+    known_verdict = f"unknown verdict {verdict!r}, expected one of {'; '.join(VERDICTS)}"
+    _require(verdict in VERDICTS, where, known_verdict)
     _require(
-        claim.id.startswith(f"{claim.source}:"),
-        f"{where}: id and source disagree, source is {claim.source!r}",
-    )
-    _require(
-        claim.expected in VERDICTS,
-        f"{where}: unknown verdict {claim.expected!r}, expected one of {'; '.join(VERDICTS)}",
-    )
-    _require(
-        claim.severity in (SEVERITIES if claim.expected in FAULTS else ("",)),
-        f"{where}: what is {' or '.join(FAULTS)}, and nothing else, has a severity, one of "
+        claim.severity in (SEVERITIES if verdict in FAULTS else ("",)),
+        where,
+        f"what is {' or '.join(FAULTS)}, and nothing else, has a severity, one of "
         f"{', '.join(SEVERITIES)}; got {claim.severity!r}",
     )
     _require(
         PAGE_PATTERN.fullmatch(claim.page),
-        f"{where}: page must look like 3-policy-evaluation/dp-lsw "
-        f"(below notebooks, without suffix), got {claim.page!r}",
+        where,
+        "page must look like 3-policy-evaluation/dp-lsw (below notebooks, without suffix), "
+        f"got {claim.page!r}",
     )
-    _require(
-        len(claim.title) <= _LONGEST_TITLE and "\n" not in claim.title,
-        f"{where}: title must be one line of at most {_LONGEST_TITLE} characters",
-    )
+    one_line = len(claim.title) <= _LONGEST_TITLE and "\n" not in claim.title
+    longest = f"title must be one line of at most {_LONGEST_TITLE} characters"
+    _require(one_line, where, longest)
     return claim
 
 
@@ -308,26 +276,17 @@ def check(
     ----------
     claim_id : str
         A claim of ``book/claims.yml`` that belongs to the page being executed.
-    printed : bool, optional
-        Statements: does it hold exactly as its source prints it?
-    under_conditions : bool, optional
-        Statements: does it hold once the conditions that the page names are added?
-    corrected : bool, optional
-        Statements: does the page's corrected version hold?
-    reproduced : bool, optional
-        Outcomes (figures, tables, experimental sentences): did it come out as stated?
-    with_deviations : bool, optional
-        Outcomes: did it come out apart from the deviations that the page lists?
+    printed, under_conditions, corrected : bool, optional
+        Statements: does it hold exactly as its source prints it, once the conditions that the
+        page names are added, in the page's corrected version?
+    reproduced, with_deviations : bool, optional
+        Outcomes (figures, tables, experimental sentences): did it come out as stated, apart
+        from the deviations that the page lists?
     scale : str, optional
         Outcomes: how much smaller this experiment is than its source's, in a few words with
         numbers, for example ``"BCQ 3,000 of 1,000,000 updates"``.
     **numbers
         The evidence, at least one number: bool, int, float or a short text each.
-
-    Returns
-    -------
-    Badge
-        One line that shows itself in Jupyter.
 
     Raises
     ------
@@ -358,9 +317,9 @@ def not_checkable(claim_id: str, /, reason: str) -> Badge:
     return _record(claim, "not checkable", {}, " ".join(reason.split()), run)
 
 
-def _require(fine: object, message: str) -> None:
+def _require(fine: object, where: str, message: str) -> None:
     if not fine:
-        raise ClaimError(message)
+        raise ClaimError(f"{where}: {message}")
 
 
 def _find(claim_id: str, run: Run) -> Claim:
@@ -368,10 +327,8 @@ def _find(claim_id: str, run: Run) -> Claim:
     claim = _load_cached(path, path.stat().st_mtime_ns if path.is_file() else 0).get(claim_id)
     if claim is None:
         raise ClaimError(f"unknown claim {claim_id!r}: it is not listed in book/claims.yml")
-    _require(
-        run.page in (None, claim.page),
-        f"{claim_id} belongs to page {claim.page}, but this is page {run.page}",
-    )
+    if run.page not in (None, claim.page):
+        raise ClaimError(f"{claim_id} belongs to page {claim.page}, but this is page {run.page}")
     return claim
 
 
@@ -389,41 +346,39 @@ def _as_bool(name: str, value: object) -> bool | None:
 
 def _derive(claim_id: str, outcome: Mapping[str, bool | None]) -> str:
     printed, under_conditions, corrected, reproduced, with_deviations = outcome.values()
-    is_statement = any(value is not None for value in (printed, under_conditions, corrected))
-    is_outcome = reproduced is not None or with_deviations is not None
-    _require(
-        not (is_statement and is_outcome),
-        f"{claim_id}: give either {', '.join(OUTCOMES[:3])} (a statement) "
-        f"or {', '.join(OUTCOMES[3:])} (an outcome), not both",
-    )
-    if is_outcome:
+    if reproduced is not None or with_deviations is not None:
         _require(
-            reproduced is not None,
-            f"{claim_id}: with_deviations needs reproduced=True or False beside it",
+            printed is under_conditions is corrected is None,
+            claim_id,
+            f"give either {', '.join(OUTCOMES[:3])} (a statement) "
+            f"or {', '.join(OUTCOMES[3:])} (an outcome), not both",
         )
+        alone = "with_deviations needs reproduced=True or False beside it"
+        _require(reproduced is not None, claim_id, alone)
         if reproduced:
             return "reproduced"
         return "reproduced with deviations" if with_deviations else "not reproduced"
-    _require(printed is not None, f"{claim_id}: nothing was computed; give printed= or reproduced=")
+    nothing = "nothing was computed; give printed= or reproduced="
+    _require(printed is not None, claim_id, nothing)
     if printed:
         _require(
             corrected is not False and under_conditions is not False,
-            f"{claim_id}: it holds as printed, so corrected and under_conditions "
-            "must be true or left out",
+            claim_id,
+            "it holds as printed, so corrected and under_conditions must be true or left out",
         )
         return "holds"
-    _require(
-        corrected is not False,
-        f"{claim_id}: false as printed, and its corrected version fails too",
-    )
+    both_false = "false as printed, and its corrected version fails too"
+    _require(corrected is not False, claim_id, both_false)
     _require(
         not (under_conditions and corrected),
-        f"{claim_id}: under_conditions and corrected are both true; "
+        claim_id,
+        "under_conditions and corrected are both true; "
         "leave one out, they lead to different verdicts",
     )
     _require(
         under_conditions or corrected,
-        f"{claim_id}: a false statement needs a corrected version (corrected=True) "
+        claim_id,
+        "a false statement needs a corrected version (corrected=True) "
         "or conditions under which it survives (under_conditions=True)",
     )
     return "holds with conditions" if under_conditions else "false as printed"
@@ -434,16 +389,17 @@ def _check_scale(claim_id: str, scale: object, *, is_outcome: bool) -> None:
         return
     _require(
         isinstance(scale, str) and re.search(r"\d", scale) and len(scale) <= _LONGEST_SCALE,
-        f"{claim_id}: scale says in at most {_LONGEST_SCALE} characters, with numbers, how "
+        claim_id,
+        f"scale says in at most {_LONGEST_SCALE} characters, with numbers, how "
         f"much smaller the experiment is, got {scale!r}",
     )
-    _require(is_outcome, f"{claim_id}: only an outcome (reproduced=) has a scale")
+    _require(is_outcome, claim_id, "only an outcome (reproduced=) has a scale")
 
 
 def _as_numbers(claim_id: str, numbers: Mapping[str, object]) -> dict[str, Number]:
     found = {name: _as_number(claim_id, name, value) for name, value in numbers.items()}
-    if not any(isinstance(v, int | float) and not isinstance(v, bool) for v in found.values()):
-        raise ClaimError(f"{claim_id}: a verdict needs at least one number as its evidence")
+    counts = any(isinstance(v, int | float) and not isinstance(v, bool) for v in found.values())
+    _require(counts, claim_id, "a verdict needs at least one number as its evidence")
     return found
 
 
@@ -452,21 +408,14 @@ def _as_number(claim_id: str, name: str, value: object) -> Number:
     if not isinstance(value, bool | int | float | str):
         kind = type(value).__name__
         raise ClaimError(f"{claim_id}: {name} must be one number or a short text, got {kind}")
-    _require(value == value, f"{claim_id}: {name} is not a number (NaN)")
-    _require(
-        not isinstance(value, str) or len(value) <= _LONGEST_STRING,
-        f"{claim_id}: {name} is a text of more than {_LONGEST_STRING} characters",
-    )
+    _require(value == value, claim_id, f"{name} is not a number (NaN)")
+    short = not isinstance(value, str) or len(value) <= _LONGEST_STRING
+    _require(short, claim_id, f"{name} is a text of more than {_LONGEST_STRING} characters")
     return value
 
 
 def _record(
-    claim: Claim,
-    verdict: str,
-    numbers: dict[str, Number],
-    reason: str,
-    run: Run,
-    scale: str = "",
+    claim: Claim, verdict: str, numbers: dict[str, Number], reason: str, run: Run, scale: str = ""
 ) -> Badge:
     if verdict != claim.expected:
         evidence = ", ".join(f"{k}={v!r}" for k, v in numbers.items()) or reason
@@ -490,7 +439,10 @@ def _record(
     records.append(record | {name: text for name, text in extra.items() if text})
     text = json.dumps(records, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, text + "\n")
-    return _show(Badge(claim.id, verdict, numbers, reason, claim.severity, scale))
+    badge = Badge(claim.id, verdict, numbers, reason, claim.severity, scale)
+    if in_jupyter():
+        badge._ipython_display_()
+    return badge
 
 
 def _to_json(value: Number) -> Number:
@@ -499,13 +451,7 @@ def _to_json(value: Number) -> Number:
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:
-    """Read the records of one page.
-
-    Raises
-    ------
-    ClaimError
-        If the file is not a list of records.
-    """
+    """Read the records of one page; a :class:`ClaimError` if the file is not a list of them."""
     try:
         records = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
@@ -539,8 +485,6 @@ def verdict_text(verdict: str, severity: str = "", scale: str = "") -> str:
 def verdict_html(verdict: str, severity: str = "", scale: str = "") -> str:
     """A verdict as a span that the site's style sheet colours.
 
-    >>> verdict_html("holds")
-    '<span class="verdict verdict-holds">holds</span>'
     >>> verdict_html("false as printed", severity="misprint")
     '<span class="verdict verdict-false severity-misprint">false as printed (misprint)</span>'
     """
@@ -565,9 +509,3 @@ def _shown(value: Number) -> str:
     if isinstance(value, str) and value in ("inf", "-inf"):
         value = float(value)
     return significant(value)
-
-
-def _show(badge: Badge) -> Badge:
-    if in_jupyter():
-        badge._ipython_display_()
-    return badge

@@ -19,15 +19,13 @@ alternative text, a caption that holds computed numbers, and a name to refer to:
     ax.legend()
     figures.glue_figure("rmse", fig)
     figures.number("rmse-runs", table.runs.max())
-    figures.number("rmse-epsilon", epsilon, ".2g")
     ```
 
     :::{glue:figure} rmse
     :name: fig-3-rmse
     :alt: RMSE falls with the batch size for all four algorithms; the private ones lie above.
 
-    RMSE over batch size; mean of {glue:text}`rmse-runs` runs, bands are one standard error,
-    $\varepsilon =$ {glue:text}`rmse-epsilon`.
+    RMSE over batch size; mean of {glue:text}`rmse-runs` runs, bands are one standard error.
     :::
 
     {numref}`fig-3-rmse` shows ...
@@ -43,7 +41,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from typing import Any
 
 import matplotlib as mpl
@@ -58,7 +55,7 @@ from numpy.typing import ArrayLike
 
 from ._jupyter import in_jupyter, publish, use_svg
 from ._numbers import plain, significant, tidy
-from .files import current_run
+from .files import current_run, is_name
 
 #: Okabe and Ito's palette: told apart with every common colour blindness.
 PALETTE = {
@@ -95,7 +92,6 @@ _ALGORITHMS = {
     "random": ("black", "x", "dotted"),
 }
 
-_NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _GLUE_PREFIX = "application/papermill.record/"
 
 # A figure 5.2 in wide is 499 CSS pixels; on a phone of 390 px it shrinks to about 0.7, so
@@ -144,8 +140,7 @@ class FigureError(ValueError):
 def use_style() -> None:
     """Give every figure of this page the book's look.
 
-    Inside Jupyter, figures are also shown as SVG without a date, so that two executions
-    give the same bytes.
+    In Jupyter they are shown as SVG without a date: two executions give the same bytes.
     """
     mpl.rcdefaults()  # whatever a reader's own configuration says
     plt.style.use(_STYLE)
@@ -161,23 +156,11 @@ def panels(
     height: float = _HEIGHT,
     **options: Any,
 ) -> tuple[Figure, Any]:
-    """Figure with a grid of panels, each as large as a figure of its own is high.
+    """Figure and its axes: one panel gives an Axes, a grid of more an array of them.
 
-    One column of panels stays readable on a phone; two columns shrink to half there.
-
-    Parameters
-    ----------
-    rows, columns : int
-        Number of panels.
-    width, height : float
-        Inches of the whole figure's width and of one panel's height.
-    **options
-        As in :func:`matplotlib.pyplot.subplots`, for example ``sharex=True``.
-
-    Returns
-    -------
-    (Figure, Axes or ndarray of Axes)
-        One panel gives its axes, more give an array.
+    ``width`` is the whole figure's and ``height`` one panel's, in inches; the options are those
+    of :func:`matplotlib.pyplot.subplots`. One column of panels stays readable on a phone; two
+    columns shrink to half there.
     """
     if rows < 1 or columns < 1:
         raise FigureError(f"a figure needs at least one panel, got {rows} x {columns}")
@@ -187,11 +170,8 @@ def panels(
 def algorithm_style(name: str) -> dict[str, Any]:
     """Colour, marker and line of an algorithm, the same all over the book.
 
-    Returns keyword arguments of ``Axes.plot`` and of :func:`band`. An algorithm that has no style
+    They are keyword arguments of ``Axes.plot`` and of :func:`band`. An algorithm that has no style
     yet is a :class:`FigureError`: give it one in this module.
-
-    >>> algorithm_style("LSW")["color"]
-    '#0072B2'
     """
     if name not in _ALGORITHMS:
         raise FigureError(f"no style for {name!r}; known: {', '.join(_ALGORITHMS)}")
@@ -294,20 +274,9 @@ def _points(
 def glue_figure(name: str, figure: Figure) -> None:
     """Hand a figure over to the page's text, as SVG, and close it.
 
-    The text places it with ``{glue:figure}``; see the module for the whole recipe. A reader
-    in Jupyter sees it below its cell.
-
-    Parameters
-    ----------
-    name : str
-        Unique on its page: lower-case words or numbers joined by ``-`` or ``.``.
-    figure : Figure
-
-    Raises
-    ------
-    FigureError
-        If the name is malformed, or the figure is none or holds no axes.
-    """
+    The text places it with ``{glue:figure}``, see the module; a reader in Jupyter sees it below its
+    cell. The name is lower-case words or numbers joined by ``-`` or ``.``. A malformed name, and a
+    figure that is none or holds no axes, is a :class:`FigureError`."""
     _check_name(name)
     if not isinstance(figure, Figure):
         raise FigureError(f"{name}: expected a matplotlib Figure, got {type(figure).__name__}")
@@ -319,10 +288,9 @@ def glue_figure(name: str, figure: Figure) -> None:
 
 
 def number(name: str, value: object, fmt: str | None = None) -> None:
-    """Hand a number over to the page's text, typeset; use it as ``{glue:text}`name```.
+    """Hand a number over to the page's text, as :func:`typeset`; use it as ``{glue:text}`name```.
 
-    It returns nothing, so that it may be the last line of a cell. The name is as in
-    :func:`glue_figure`, value and format as in :func:`typeset`, which say what is refused.
+    It returns nothing, so that it may be the last line of a cell.
     """
     _check_name(name)
     try:
@@ -333,20 +301,12 @@ def number(name: str, value: object, fmt: str | None = None) -> None:
 
 
 def typeset(value: object, fmt: str | None = None) -> str:
-    """Write one number as the page shows it.
+    """Write one number (bool, int, float, NumPy scalar) as the page shows it; a text stays as it
+    is.
 
-    Parameters
-    ----------
-    value : bool, int, float, NumPy scalar or str
-        A text is passed on as it is.
-    fmt : str, optional
-        Format specification such as ``.3f``, ``,d`` or ``.2%``; by default four significant
-        digits. Exponents, signs and thousands separators are typeset.
-
-    Raises
-    ------
-    FigureError
-        If the value is NaN, is not one number, or does not fit the format.
+    ``fmt`` is a format specification such as ``.3f``, ``,d`` or ``.2%``; by default there are four
+    significant digits. Exponents, signs and thousands separators are typeset. NaN, what is not one
+    number, and what does not fit the format is a :class:`FigureError`.
 
     >>> typeset(np.float64(123456.7), ".2e"), typeset(3e5, ",d"), typeset(0.25, ".0%")
     ('1.23×10⁵', '300\\u202f000', '25%')
@@ -379,7 +339,7 @@ def svg(figure: Figure) -> str:
 
 
 def _check_name(name: str) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not is_name(name):
         raise FigureError(
             f"a glued name is lower-case words or numbers joined by - or ., got {name!r}"
         )

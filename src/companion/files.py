@@ -17,11 +17,12 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeGuard
 
 PROFILES = ("quick", "paper")  # of a page
 #: Profiles under which tables are kept; only a command records with the profile ``laptop``.
@@ -32,14 +33,9 @@ RECORDED = ("quick", "laptop", "paper")
 class Run:
     """The execution a page is in.
 
-    Attributes
-    ----------
-    root, stage : Path
-        The repository, and the folder that receives this execution's files.
-    page : str or None
-        For example ``3-policy-evaluation/dp-lsw``; None when a reader runs it in Jupyter.
-    profile : str
-        ``quick`` or ``paper``.
+    ``root`` is the repository, and the folder ``stage`` receives this execution's files. ``page``
+    is, for example, ``3-policy-evaluation/dp-lsw``, and None when a reader runs it in Jupyter;
+    ``profile`` is ``quick`` or ``paper``.
     """
 
     root: Path
@@ -87,6 +83,11 @@ def source_path(root: Path, page: str) -> Path:
     return root / "notebooks" / f"{page}.md"
 
 
+def is_name(name: object) -> TypeGuard[str]:
+    """Whether it is lower-case words or numbers joined by ``.`` or ``-``."""
+    return isinstance(name, str) and bool(re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", name))
+
+
 def write_atomic(path: Path, content: str | bytes) -> bool:
     """Write a whole file, in a folder made if it is missing, or nothing.
 
@@ -117,11 +118,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def sha256(data: bytes) -> str:
-    """SHA-256 as hexadecimal digits.
-
-    >>> sha256(b"")[:8]
-    'e3b0c442'
-    """
+    """SHA-256 as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -146,11 +143,6 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
     The folder is made if needed, and given as soon as no other process holds its lock, the file
     ``.lock`` in it; the lock is not re-entrant.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as parent, locked(Path(parent) / "study") as folder:
-    ...     folder.name
-    'study'
     """
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)

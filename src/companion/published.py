@@ -20,18 +20,10 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def load(name: str) -> pd.DataFrame:
-    """Read one published table: one row per printed number.
+    """Read one published table, one row per printed number, by its file's name without suffix.
 
-    Parameters
-    ----------
-    name : str
-        The file's name in ``data/published``, without suffix: lower-case words or numbers
-        joined by ``-``.
-
-    Raises
-    ------
-    ValueError
-        If the name does not have that form, or there is no such table.
+    A name that is not lower-case words or numbers joined by ``-``, or that no table has, is a
+    ``ValueError``.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"name must look like table-5-2, got {name!r}")

@@ -27,7 +27,6 @@ import json
 import math
 import os
 import platform
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ._numbers import is_real, is_whole
 from .dependencies import OWN_ROOT, Uses, is_command, recorded_by
 from .files import (
     PROFILES,
@@ -46,12 +46,10 @@ from .files import (
     Run,
     current_run,
     find_root,
+    is_name,
     sha256,
     write_atomic,
 )
-
-#: A record's name: lower-case words or numbers joined by ``.`` or ``-``.
-NAME_PATTERN = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 
 _LIBRARIES = ("numpy", "scipy", "pandas")
 
@@ -61,14 +59,8 @@ class RecordError(ValueError):
 
 
 class Record(NamedTuple):
-    """A recorded table.
-
-    Attributes
-    ----------
-    frame : DataFrame
-        Columns of type float64, int64, bool or str.
-    provenance : dict
-        What was written beside it, see :func:`save`.
+    """A recorded table: its ``frame``, with columns of type float64, int64, bool or str, and its
+    ``provenance``, what was written beside it (see :func:`save`).
     """
 
     frame: pd.DataFrame
@@ -132,8 +124,8 @@ def save(
     Raises
     ------
     RecordError
-        If the name, the table, the seed or the parameters are not fit to be recorded, or if
-        a table of the paper profile would be overwritten by another profile.
+        If an argument is not fit to be recorded, or if a table of the paper profile would be
+        overwritten by another profile.
     """
     _check_name(name)
     run = current_run()
@@ -233,14 +225,10 @@ class _Table:
         else:
             keys = list(keys)
             _by_key(name, tidy, keys)
-        if seed is not None and (
-            isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0
-        ):
+        if seed is not None and not is_whole(seed):
             raise RecordError(f"{name}: seed must be a non-negative integer or None, got {seed!r}")
-        if seconds is not None:
-            number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
-            if not (number and 0 <= seconds < math.inf):
-                raise RecordError(f"{name}: seconds must be a finite number >= 0, got {seconds!r}")
+        if seconds is not None and not (is_real(seconds) and seconds >= 0):
+            raise RecordError(f"{name}: seconds must be a finite number >= 0, got {seconds!r}")
         # pandas writes a float as its shortest text that reads back to the same number
         self.data = tidy.to_csv(index=False, lineterminator="\n").encode()
         self.facts: dict[str, Any] = {
@@ -281,7 +269,7 @@ def _with_profile(name: str, run: Run, profile: str) -> Run:
 
 
 def _check_name(name: str) -> None:
-    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+    if not is_name(name):
         raise RecordError(
             "a record's name is lower-case words or numbers joined by . or -, "
             f"like figure-3-1; got {name!r}"
@@ -353,15 +341,12 @@ def _text_column(where: str, column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _kind(column: pd.Series[Any]) -> str:
-    kinds = {"f": "float64", "i": "int64", "b": "bool"}
-    return kinds.get(column.dtype.kind, "str")
+    return {"f": "float64", "i": "int64", "b": "bool"}.get(column.dtype.kind, "str")
 
 
 def _plain(where: str, value: object) -> Any:
     """A copy of a parameter in JSON's own types."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -387,12 +372,8 @@ def load(name: str, profile: str = "paper") -> Record:
     """Read a record and check that its table is the one that was recorded.
 
     Of the profile ``paper``, ``quick`` or ``laptop``, what this execution has just saved comes
-    first, then ``data/results/<profile>``.
-
-    Raises
-    ------
-    RecordError
-        If there is no such record, or its table and provenance do not belong together.
+    first, then ``data/results/<profile>``. A record that does not exist, or whose table and
+    provenance do not belong together, is a :class:`RecordError`.
     """
     _check_name(name)
     if profile not in RECORDED:
