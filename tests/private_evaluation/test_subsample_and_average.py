@@ -298,8 +298,6 @@ def test_the_base_promise_is_that_of_the_accounting(sizes):
         assert base.neighbours == NEIGHBOURS
         step = subsampling.amplified(base.epsilon, base.delta, k / n)
         assert composition.optimal_composition_delta(*step, m, 1.0) <= 1e-5
-    other = base_promise(*whole, slack=2e-6)
-    assert (other.epsilon, other.delta) == subsampling.base_guarantee_printed(*whole, 2e-6)
 
 
 def test_a_base_epsilon_beyond_the_proof_is_cut_to_five():
@@ -398,12 +396,6 @@ BAD = [
     (lambda: call(estimator=tabular(6)), TypeError, "estimator must be a LeastSquares"),
     (lambda: call(draws=(20, 5)), TypeError, "draws must be a Draws"),
     (lambda: draw(accounting="moments"), ValueError, "accounting must be one of"),
-    (
-        lambda: base_promise(0.5, 0.05, 30, 20, 5, accounting="optimal", slack=0.01),
-        ValueError,
-        "no slack",
-    ),
-    (lambda: base_promise(0.5, 0.05, 30, 20, 5, slack=0.05), ValueError, "slack"),
     (lambda: call(epsilon=50.0), ValueError, "at most 4 ln"),
     (lambda: draw(subsamples=1, size=1, delta=0.9), ValueError, "base delta would be 1"),
     (lambda: counted(statistics=DATA), TypeError, "statistics must be a VisitStatistics"),

@@ -530,8 +530,6 @@ BAD = {
     "delta above 1/n": (lambda: promise(delta=0.1), "exceeds 1/n"),
     "epsilon above five": (lambda: promise(epsilon=5.5), "epsilon"),
     "accounting unknown": (lambda: promise(accounting="best"), "accounting"),
-    "slack with optimal": (lambda: promise(accounting="optimal", slack=1e-6), "slack"),
-    "slack above delta": (lambda: promise(slack=1e-4), "slack"),
     "ridge unknown": (lambda: choose(problem(ridge="best")), "ridge"),
     "ridge not positive": (lambda: choose(problem(ridge=lambda k: 0.0)), "ridge"),
     "budget zero": (lambda: choose(most_subsamples=0), "most_subsamples"),

@@ -130,9 +130,8 @@ class GaussianGame:
             Independent models, >= 1.
         rng : numpy.random.Generator
         clip : float, optional
-            Largest norm of a trajectory inside the mean (1): longer ones are shortened to it.
-            Then replacing one moves the mean by at most 2 clip / M. The accused are not
-            clipped.
+            Largest norm of a trajectory inside the mean (1): longer ones are shortened to it. Then
+            replacing one moves the mean by at most 2 clip / M. The accused are not clipped.
 
         Returns
         -------

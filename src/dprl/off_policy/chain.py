@@ -1,9 +1,8 @@
 r"""The chain with two actions: the on- and off-policy data of the paper.
 
-In each of the chain's states an agent stays or moves one to the right, and the
-step into the absorbing end pays 1 (Xie et al., section 7). Choosing to stay is
-taken as an action, so that a policy is its probability to stay: p_b for the
-behaviour, p for the target, and the ratios are
+In each of the chain's states an agent stays or moves one to the right, and the step into the
+absorbing end pays 1 (Xie et al., section 7). Choosing to stay is taken as an action, so that a
+policy is its probability to stay: p_b for the behaviour, p for the target, and the ratios are
 
     rho = p / p_b for a step that stays,   (1 - p) / (1 - p_b) for one that moves.   (1)
 
@@ -48,13 +47,12 @@ class TwoPolicyChain:
     start : {"uniform", "first"}
         Uniform over the N states, or state 1.
     convention : str
-        A key of :data:`dprl.mdp.CHAIN_CONVENTIONS`; it settles what the paper
-        leaves open. With "outside-arrival" the N states are those that the
-        agent leaves, the absorbing one is behind them, and all trajectories
-        start before it. With "inside-arrival" the absorbing one is the last of
-        the N, and one trajectory in N of a uniform start has no steps. 40
-        states of which one absorbs and none starts there: N = 39, "outside".
-        The "occupancy" conventions pay one step later, for being at the end.
+        A key of :data:`dprl.mdp.CHAIN_CONVENTIONS`; it settles what the paper leaves open. With
+        "outside-arrival" the N states are those that the agent leaves, the absorbing one is behind
+        them, and all trajectories start before it. With "inside-arrival" the absorbing one is the
+        last of the N, and one trajectory in N of a uniform start has no steps. 40 states of which
+        one absorbs and none starts there: N = 39, "outside". The "occupancy" conventions pay one
+        step later, for being at the end.
 
     Attributes
     ----------
@@ -168,9 +166,8 @@ class ChainData:
     ) -> BidiagonalStatistics:
         """A_i, b_i and C_i of Xie et al., equation (2.2), in O(m n).
 
-        With k stays in state s, its diagonal entry of A_i is
-        v_L (k rho_stay (1 - gamma) + rho_move), the one above it
-        -v_L gamma rho_move, and its entry of C_i is v_L (k + 1).
+        With k stays in state s, its diagonal entry of A_i is v_L (k rho_stay (1 - gamma) +
+        rho_move), the one above it -v_L gamma rho_move, and its entry of C_i is v_L (k + 1).
 
         Parameters
         ----------

@@ -15,11 +15,10 @@ h_z = 1 where the trajectory has ended. A step of the target policy weighs
 
     A = integral of sum_{s, s'} D_z(s) P_pi(s, s') h_z(s') phi_s (phi_s - gamma phi_{s'})^T dz,
 
-since rho turns the behaviour's step into one of the target and leaves the
-steps before and after to the behaviour. b has R_pi(s, s') in place of the
-difference, C has P_b in place of P_pi. The integrands are rational in z; Gauss
-and Legendre's rule is exact to rounding with few nodes. For plain sums, z = 1
-alone.
+since rho turns the behaviour's step into one of the target and leaves the steps before and after to
+the behaviour. b has R_pi(s, s') in place of the difference, C has P_b in place of P_pi. The
+integrands are rational in z; Gauss and Legendre's rule is exact to rounding with few nodes. For
+plain sums, z = 1 alone.
 """
 
 from __future__ import annotations
@@ -66,9 +65,8 @@ def exact_saddle_point(
     Raises
     ------
     ValueError
-        If the processes do not fit together, a trajectory may never end, or
-        under "printed" one may have a single step: the expectation of
-        1 / (L - 1) is then infinite.
+        If the processes do not fit together, a trajectory may never end, or under "printed" one may
+        have a single step: the expectation of 1 / (L - 1) is then infinite.
 
     Notes
     -----

@@ -11,13 +11,11 @@ and their expectations A, b, C the saddle point min over theta, max over w of
 
     L(theta, w) = w^T (b - A theta) - 1/2 w^T C w,                          (2)
 
-w being the dual vector. At its best w it is half the mean
-squared projected Bellman error,
+w being the dual vector. At its best w it is half the mean squared projected Bellman error,
 
     MSPBE(theta) = (b - A theta)^T C^{-1} (b - A theta) = 2 max_w L.        (3)
 
-The weight v_L has no default, since it decides what is estimated
-(:data:`WEIGHTINGS`).
+The weight v_L has no default, since it decides what is estimated (:data:`WEIGHTINGS`).
 """
 
 from __future__ import annotations
@@ -290,8 +288,7 @@ def trajectory_statistics(
     Returns
     -------
     Statistics
-        O(T n^2) time; beyond the result, memory for a bounded number of steps
-        or of one trajectory.
+        O(T n^2) time; beyond the result, memory for a bounded number of steps or of one trajectory.
 
     Raises
     ------
@@ -300,11 +297,10 @@ def trajectory_statistics(
 
     Notes
     -----
-    No trajectory of finite numbers is refused for their size: a refusal would
-    tell that it is there. Where an entry of A_i, b_i or C_i exceeds the largest
-    number of the dtype, all three are divided by one power of two, which depends
-    on that trajectory alone. Its gradient keeps its direction, so a gradient that
-    is longer than h either way is clipped to the same vector.
+    No trajectory of finite numbers is refused for their size: a refusal would tell that it is
+    there. Where an entry of A_i, b_i or C_i exceeds the largest number of the dtype, all three are
+    divided by one power of two, which depends on that trajectory alone. Its gradient keeps its
+    direction, so a gradient that is longer than h either way is clipped to the same vector.
 
     Examples
     --------
@@ -550,8 +546,7 @@ def empirical(statistics: Statistics | BidiagonalStatistics) -> SaddlePoint:
 def lstd(statistics: Statistics | BidiagonalStatistics) -> FloatArray:
     """Least-squares temporal differences: A^{-1} b of the data, shape (n,).
 
-    Without privacy, and without C; the shortest least-squares solution where A
-    is singular.
+    Without privacy, and without C; the shortest least-squares solution where A is singular.
 
     With the ratios in both A and b, and weighting "sum", this is WIS-LSTD(0) of
     Mahmood, van Hasselt and Sutton (2014).

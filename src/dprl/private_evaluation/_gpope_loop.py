@@ -5,11 +5,10 @@ statistics the trials are the last axis, so that every operation is elementwise 
 dense ones each trial is a product of matrices. The numbers of a trial do not depend on which
 other trials are in the block.
 
-A record may hold any finite numbers, so its gradient B and |B| may not be numbers that the
-machine has. Each record therefore comes divided by a power of two, ``size``, near its largest
-entry; g = B/size is small, and so is |g|, which is computed relative to the largest entry of g.
-What is used of the record is g min(size, h/|g|): B if it is at most h long, h B/|B| else, and never
-longer than h up to rounding. Powers of two change no digit.
+A record may hold any finite numbers, so its gradient B may overflow. Each record therefore comes
+divided by a power of two, ``size``, near its largest entry; g = B/size is small, and so is |g|,
+which is computed relative to the largest entry of g. What is used of the record is
+g min(size, h/|g|): B if it is at most h long, h B/|B| else. Powers of two change no digit.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ AnyStatistics = Statistics | BidiagonalStatistics
 #: One data set for all trials, or a function: number of the trial -> its own data set.
 Source = AnyStatistics | Callable[[int], AnyStatistics]
 
-# Trials that share a stream of random numbers. Always drawn for a whole group, so the numbers of
-# a trial depend neither on how many trials there are nor on how they are divided.
+# Trials that share a stream of random numbers, always drawn for the whole group: the numbers of a
+# trial depend neither on how many trials there are nor on how they are divided.
 _GROUP = 8
 _STATE = 1 << 18  # bytes of a block's state: stays in the cache of one core
 _INPUT = 1 << 22  # bytes of the statistics and the noise for one call
@@ -74,11 +73,10 @@ def bidiagonal(
 ) -> State:
     """K steps; theta and w have shape (settings, n, trials).
 
-    rows: diagonal, above, b, c of the drawn trajectories, (K, trials, n or n - 1), divided by
-    their size, and the size, (K, trials, 1);
-    noise (groups, K, trials of a group, 2n), standard; step (K, settings);
-    live (K,): False for steps that only fill the call;
-    scale (settings,): standard deviation of the noise.
+    rows: diagonal, above, b, c of the drawn trajectories, (K, trials, n or n - 1), divided by their
+    size, and the size, (K, trials, 1); noise (groups, K, trials of a group, 2n), standard;
+    step (K, settings); live (K,): False for steps that only fill the call; scale (settings,) of
+    the noise.
     """
     dtype = state[0].dtype
     n = state[0].shape[1]

@@ -13,8 +13,8 @@ global sensitivity G of LSW or LSL (their ``global_sensitivity``), so
     || (1/m) sum_i theta_i - (1/m) sum_i theta'_i ||_2 <= (b/m) G.                      (2)
 
 Take s from the analytic Gaussian mechanism for this distance. Then, neighbours replace one
-trajectory, (1) is (eps, delta)-private for each choice of the index sets. They do not
-depend on the data, so even the index sets and the release together are (eps, delta)-private.
+trajectory, (1) is (eps, delta)-private for each choice of the index sets, which do not depend on
+the data: even the index sets and the release together are (eps, delta)-private.
 Unlike in :mod:`dprl.private_evaluation.subsample_and_average` the sets need not be secret,
 and the proof gains nothing from their being random.
 
@@ -112,8 +112,7 @@ def noise_of_average(
 ) -> tuple[float, float]:
     """Sensitivity (2) of the average of m estimates, and the noise of each parameter.
 
-    From public numbers: G of one estimate, m, b (the most sub-samples that hold one trajectory)
-    and the promise of the one release.
+    From G of one estimate, m, b and the promise of the one release, all public.
     """
     of_average = inclusions / subsamples * sensitivity  # (2)
     return of_average, of_average * _unit_noise(epsilon, delta)
@@ -145,26 +144,15 @@ def average_then_perturb(
 ) -> PrivateEstimate:
     """LSW or LSL on sub-samples without noise, their mean, and one Gaussian release of it.
 
-    The noise depends on the index sets, not on the data; proof in the module's text.
+    Parameters and result as in :func:`~dprl.private_evaluation.subsample_and_average`, but
 
     Parameters
     ----------
-    data : FirstVisitReturns
-        n trajectories; single returns, clipped here.
-    estimator : LSW or LSL
-        What is computed on each sub-sample; the ridge is that of LSL on k trajectories.
     design : Draws or Blocks
         m independent index sets of size k, or m disjoint blocks. The release is one: the
         accounting of Draws plays no part.
     epsilon, delta : float
         The promise; epsilon > 0, delta in (0, 1).
-    rng : numpy.random.Generator
-        For study only: floating-point noise is not safe for a release.
-
-    Returns
-    -------
-    PrivateEstimate
-        theta of shape (d,); neighbours replace one trajectory.
 
     Examples
     --------

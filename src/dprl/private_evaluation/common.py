@@ -15,12 +15,10 @@ from dprl.privacy import GaussianSmoothing, Guarantee
 from dprl.privacy.guarantee import REPLACE_ONE_TRAJECTORY
 from dprl.trajectories import FirstVisitReturns, VisitStatistics, value_range
 
-#: The neighbouring relation of all algorithms here; the number of trajectories is public.
+#: Of all algorithms here; the number of trajectories is public.
 NEIGHBOURS = REPLACE_ONE_TRAJECTORY
 
-#: Largest size of f_min and f_max.
-LARGEST_RETURN = 1e100
-
+LARGEST_RETURN = 1e100  # largest size of f_min and f_max
 CELLS = 2**21  # numbers in one working array
 
 
@@ -97,20 +95,17 @@ class LeastSquares(ABC):
         """The estimate without noise; shape (..., d)."""
 
     def thetas(self, statistics: VisitStatistics) -> FloatArray:
-        """The same for many batches in rows, in bounded memory; shape (rows, d)."""
+        """The same for many batches in rows, in bounded memory."""
         return self.theta(statistics)
 
     @abstractmethod
     def noise(
         self, counts: ArrayLike, n_trajectories: int, *, epsilon: float, delta: float
     ) -> Noise:
-        """The noise of DP-LSW or DP-LSL for given visit counts. *Not private.*
+        """The noise of DP-LSW or DP-LSL for visit counts (..., N), data or planned. *Not private.*
 
-        It depends on the counts, which are data: it must not be published beside a release.
-        With expected counts in their place it is a planning tool.
-
-        ``counts`` (..., N) are visits of each state; ``n_trajectories`` the size of the batch,
-        without which LSW does; ``epsilon`` lies in (0, 5] and ``delta`` in (0, 1).
+        If the counts are data, it must not be published beside a release. ``n_trajectories`` is
+        the size of the batch, without which LSW does; epsilon in (0, 5], delta in (0, 1).
         """
 
     @abstractmethod
@@ -119,16 +114,16 @@ class LeastSquares(ABC):
     ) -> FloatArray:
         """psi of batches of k trajectories, where masses (rows, k + 1) weigh each count.
 
-        phi(v, j) is (for LSL: under the root) a sum over states of a function of v_s and j alone,
-        so one matrix product gives it for all rows and all j. ``kept`` may hold that product from
-        one call with the same masses to the next.
+        phi(v, j) is (for LSL: under the root) a sum over states of a function of v_s and j alone:
+        one matrix product for all rows and all j. ``kept`` may hold it from one call with the same
+        masses to the next.
         """
 
     @abstractmethod
     def global_sensitivity(self, n_trajectories: int) -> float:
         """Bound on the sup over all neighbours of ||theta_X - theta_X'||; public.
 
-        ``n_trajectories`` is the size of the batch, on which that of LSW does not depend.
+        Of batches of ``n_trajectories``, on which that of LSW does not depend.
         """
 
 
@@ -168,10 +163,7 @@ def return_spread(f_min: float, f_max: float) -> tuple[float, float]:
 
 
 def public_range(f_max: float, f_min: float) -> tuple[float, float]:
-    """The declared range of returns, checked: f_max > 0, f_min < f_max, neither beyond 1e100.
-
-    Farther out, sums of returns that the range allows would overflow.
-    """
+    """f_min and f_max if f_max > 0, f_min < f_max, and sums of returns cannot overflow."""
     high, low = check.positive("f_max", f_max), check.real("f_min", f_min)
     if low >= high:
         raise ValueError(f"f_min must be below f_max, got f_min = {f_min!r}, f_max = {f_max!r}")
@@ -187,8 +179,7 @@ def clipped_statistics(
 ) -> VisitStatistics:
     """Counts and averages of returns that are provably in [f_min, f_max].
 
-    Averages whose single returns were not clipped to a range inside this one are refused: clipping
-    an average afterwards does not bound what one trajectory can do.
+    Clipping an average does not bound what one trajectory can do: such averages are refused.
     """
     if isinstance(data, FirstVisitReturns):
         return data.statistics((f_min, f_max))

@@ -8,11 +8,10 @@ Let v_s = |X_s| be the visit counts of m trajectories whose returns lie in
     psi(v)    = max_{k >= 0} e^{-k beta} phi(v, k),                       (2)
     sigma     = 2 alpha F ||Phi|| / (lambda - ||Phi||^2 ||rho||_inf) sqrt(psi).  (3)
 
-With returns in [0, F], F = f_max and q = 1, as printed. In general F is the
-largest absolute value of a return and q = D / F, D as in
-:func:`~dprl.private_evaluation.common.return_spread`: only the difference of two
-returns grows with the width of the range, not the size of theta. The thesis
-prints max for min in some places; Algorithm 2 has min, and only that is right.
+With returns in [0, F], F = f_max and q = 1, as printed. In general F is the largest absolute value
+of a return and q = D / F, D as in :func:`~dprl.private_evaluation.common.return_spread`: only the
+difference of two returns grows with the width of the range. The thesis prints max for min in some
+places; Algorithm 2 has min, and only that is right.
 
 The condition on lambda and what (3) subtracts from it are not needed: with lambda alone
 in the denominator the promise holds for every lambda > 0, and with less noise
@@ -67,7 +66,7 @@ def lsl_local_bound(
     *,
     step_ratio: float = 1.0,
 ) -> FloatArray:
-    """phi(v, k) of equation (1).
+    """phi(v, k) of equation (1), shape (...).
 
     Parameters
     ----------
@@ -77,12 +76,10 @@ def lsl_local_bound(
         rho in [0, 1].
     n_trajectories : int
         m.
-    coefficient : array_like, shape (...)
-        c = ||Phi|| ||rho||_inf / sqrt(2 lambda), > 0; broadcast against the leading axes.
-    distance : array_like, shape (...)
-        k >= 0, broadcast against them too.
+    coefficient, distance : array_like, shape (...)
+        c > 0 and k >= 0, broadcast against the leading axes.
     step_ratio : float
-        q = D / F in [1, 2]; 1 for returns in [0, F].
+        q in [1, 2]; 1 for returns in [0, F].
 
     Examples
     --------
@@ -165,16 +162,9 @@ def lsl_step_factor(
 ) -> float:
     """What multiplies sqrt(phi) in the bound on one trajectory's effect (Corollary 3.10).
 
-    2 F ||Phi|| / (lambda - ||Phi||^2 ||rho||_inf) as printed, 2 F ||Phi|| / lambda improved.
-
-    Parameters
-    ----------
-    features, weights, ridge
-        As in :func:`lsl_coefficient`; as printed, lambda > ||Phi||^2 ||rho||_inf.
-    size : float
-        F > 0, the largest absolute value of a return.
-    improved : bool
-        Subtract nothing; proved for every lambda > 0.
+    2 F ||Phi|| / (lambda - ||Phi||^2 ||rho||_inf) as printed, for lambda > ||Phi||^2 ||rho||_inf;
+    2 F ||Phi|| / lambda improved, for every lambda > 0. ``size`` is F > 0, the largest absolute
+    value of a return; Phi, rho and lambda as in :func:`lsl_coefficient`.
 
     Examples
     --------
@@ -198,18 +188,16 @@ def lsl_step_factor(
 class LSL(LeastSquares):
     """Ridge least squares, weights rho in [0, 1], not all zero.
 
-    A ridge tuned on the data is not covered by any promise. Attributes as
-    :class:`~dprl.private_evaluation.common.LeastSquares`, and
+    Attributes as :class:`~dprl.private_evaluation.common.LeastSquares`, and
 
     Attributes
     ----------
     ridge : float
-        lambda > 0; the noise as printed needs lambda > ||Phi||^2 ||rho||_inf. An array of ridges
-        broadcasts against the leading axes of the noise; a function of the size of a batch, or
-        "tuned", is for planning only (:class:`~dprl.private_evaluation.Problem`).
+        lambda > 0; no promise covers one that is tuned on the data. An array of ridges broadcasts
+        against the leading axes of the noise; a function of the size of a batch, or "tuned", is
+        for planning only (:class:`~dprl.private_evaluation.Problem`).
     improved : bool
-        Less noise for the same promise, and for any lambda > 0: lambda in place of
-        lambda - ||Phi||^2 ||rho||_inf. False is the algorithm as printed.
+        Noise as in :func:`lsl_step_factor`: less, for the same promise, than as printed.
     """
 
     ridge: Any
@@ -236,14 +224,11 @@ class LSL(LeastSquares):
             out: FloatArray = (gamma * statistics.mean_returns) @ phi / diagonal
             return out
         at_once = max(CELLS // phi.shape[1] ** 2, 1)
+        counts, means = statistics.counts, statistics.mean_returns
+        rest = statistics.n_trajectories, statistics.bounds
         parts = (
-            VisitStatistics(
-                statistics.counts[i : i + at_once],
-                statistics.mean_returns[i : i + at_once],
-                statistics.n_trajectories,
-                statistics.bounds,
-            )
-            for i in range(0, len(statistics.counts), at_once)
+            VisitStatistics(counts[i : i + at_once], means[i : i + at_once], *rest)
+            for i in range(0, len(counts), at_once)
         )
         return np.concatenate([self.theta(part) for part in parts])
 
@@ -288,8 +273,7 @@ class LSL(LeastSquares):
         """Bound on the sup over all neighbours of ||theta_X - theta_X'||, any features.
 
         The exact value where states share parameters (:func:`lsl_global_sensitivity`). Elsewhere
-        the smaller of two bounds; F is the largest size of a return and k the number of
-        trajectories, which is public.
+        the smaller of two bounds, with k the number of trajectories:
 
         * The local bound of DP-LSL (Corollary 3.10, with lambda alone in the denominator) grows
           with every count, so its value with all counts at k bounds every batch.
@@ -349,7 +333,7 @@ def lsl_global_sensitivity(
     f_max: float,
     f_min: float = 0.0,
 ) -> float:
-    """Exact sup over all neighbours of ||theta_X - theta_X'||, for states that share parameters.
+    """Exact sup over all neighbours of ||theta_X - theta_X'||, where states share parameters:
 
     D sqrt( sum_g ( c_g R_g / (c_g^2 R_g + lambda/2) )^2 ), where column g of Phi has the value
     c_g on the states of group g and 0 elsewhere, and R_g is the sum of rho over the group.
@@ -366,18 +350,12 @@ def lsl_global_sensitivity(
 
     Parameters
     ----------
-    features : array_like, shape (N, d)
-        Phi; each row has at most one entry that is not 0, each column one value c_g > 0:
-        ``tabular`` and ``aggregation`` of :mod:`dprl.features`.
-    weights, ridge
-        As in :func:`lsl_coefficient`.
+    features, weights, ridge
+        As in :func:`lsl_coefficient`. Each row of Phi has at most one entry that is not 0, each
+        column one value c_g > 0 (``tabular`` and ``aggregation`` of :mod:`dprl.features`): the
+        proof covers no other features, and they are refused.
     f_max, f_min : float
         Range of the returns, f_min < f_max and f_max > 0.
-
-    Raises
-    ------
-    ValueError
-        If the features are of another form: the proof does not cover them.
 
     Examples
     --------
@@ -396,10 +374,7 @@ def lsl_global_sensitivity(
 
 
 def states_share_parameters(features: FloatArray) -> bool:
-    """Whether each state has at most one parameter, and each column one positive value.
-
-    Tabular features and aggregations are of this form.
-    """
+    """Whether each state has at most one parameter, and each column one positive value."""
     value = features.max(axis=0)
     alone = (features != 0).sum(axis=1) <= 1
     same = np.isclose(features, (features != 0) * value, rtol=1e-12, atol=0)

@@ -7,18 +7,17 @@ Let v_s = |X_s| be the visit counts of m trajectories whose returns lie in
     psi(v)    = max_{k >= 0} e^{-k beta} phi(v, k).                (2)
 
 Replacing one trajectory moves theta = (Gamma^{1/2} Phi)^+ Gamma^{1/2} F_X by at most
-D ||(Gamma^{1/2} Phi)^+|| sqrt(phi(v, 0)) (thesis, Corollary 3.5; D = f_max if
-f_min = 0, see :func:`~dprl.private_evaluation.common.return_spread`), and psi is
-the smallest beta-smooth upper bound of phi. So with alpha, beta of Lemma 3.1
+D ||(Gamma^{1/2} Phi)^+|| sqrt(phi(v, 0)) (thesis, Corollary 3.5; D = f_max if f_min = 0, see
+:func:`~dprl.private_evaluation.common.return_spread`), and psi is the smallest beta-smooth upper
+bound of phi. So with alpha, beta of Lemma 3.1
 
     sigma = alpha D ||(Gamma^{1/2} Phi)^+|| sqrt(psi(v))            (3)
 
 makes theta + N(0, sigma^2 I) (eps, delta)-differentially private.
 
-Computing psi exactly, at a cost that does not depend on m: between consecutive
-points of {0} and {v_s - 1} each term of (1) is constant or (v_s - k)^{-2} times
-w_s, hence log-convex in k; sums and e^{-k beta} keep that, so a maximum over an
-interval sits at its ends. Only the ends need to be tried.
+Computing psi exactly, at a cost that does not depend on m: between consecutive points of {0} and
+{v_s - 1} each term of (1) is constant or w_s (v_s - k)^{-2}, hence log-convex in k; sums and
+e^{-k beta} keep that, so a maximum over an interval sits at its ends: only they need to be tried.
 
 A mechanism that must not look at the counts needs the largest step over *all* neighbouring
 batches. theta = A F_X with A = (Gamma^{1/2} Phi)^+ Gamma^{1/2}; each entry of F_X is an average of
@@ -56,16 +55,10 @@ from dprl.trajectories import FirstVisitReturns, VisitStatistics
 
 
 def lsw_local_bound(counts: ArrayLike, weights: ArrayLike, distance: ArrayLike = 0) -> FloatArray:
-    """phi(v, k) of equation (1).
+    """phi(v, k) of equation (1), shape (...). *Not private* if the counts come from data.
 
-    Parameters
-    ----------
-    counts : array_like, shape (..., N)
-        Visit counts v. *Not private* if they come from data.
-    weights : array_like, shape (N,)
-        w >= 0.
-    distance : array_like, shape (...)
-        k >= 0, broadcast against the leading axes.
+    Of visit counts v (..., N), weights w >= 0 (N,) and distances k >= 0 (...), which are broadcast
+    against the leading axes.
 
     Examples
     --------
@@ -84,8 +77,8 @@ def lsw_smooth_bound(
 ) -> tuple[FloatArray, FloatArray]:
     """psi(v) of equation (2), exactly, and the maximising k.
 
-    O(N^2) per batch, whatever m. Counts and weights as in :func:`lsw_local_bound`; the counts may
-    be any reals >= 0, expected ones when planning. beta > 0. Both results have shape (...).
+    O(N^2) per batch, whatever m. Counts, reals >= 0 if they are expected ones, and weights as in
+    :func:`lsw_local_bound`; beta > 0. Both results have shape (...).
 
     Examples
     --------
@@ -146,17 +139,7 @@ class LSW(LeastSquares):
 
         Attained where no two rows of A share a state (tabular, aggregation), if some trajectory
         can visit every state with the returns that realise D: D sqrt(N) for tabular features.
-
-        Raises
-        ------
-        ValueError
-            If the solution is not unique and that is not allowed.
-
-        Examples
-        --------
-        >>> from dprl.features import aggregation
-        >>> round(LSW(aggregation(4), [1.0] * 4, f_max=1.0).global_sensitivity(), 6)
-        1.414214
+        ValueError if the solution is not unique and that is not allowed.
         """
         allow, w = self.allow_rank_deficient, self.weights
         inverse = weighted_pseudo_inverse(self.features, w, allow_rank_deficient=allow)
@@ -176,15 +159,15 @@ def dp_lsw(
 ) -> PrivateEstimate:
     """Algorithm 1 of the thesis: LSW plus smoothed Gaussian noise.
 
-    Neighbours replace one trajectory; m is public. The promise needs that every
-    single return is in [f_min, f_max] for every conceivable trajectory: returns
-    are clipped one by one, which costs bias where the range is too small.
+    Neighbours replace one trajectory; m is public. The promise needs every single return of every
+    conceivable trajectory in [f_min, f_max]: returns are clipped one by one, which costs bias
+    where the range is too small.
 
     Parameters
     ----------
     data : FirstVisitReturns or VisitStatistics
-        Single returns, clipped here; or statistics whose returns were clipped to a
-        range inside [f_min, f_max].
+        Single returns, clipped here; or statistics whose returns were clipped to a range inside
+        [f_min, f_max], all others being refused.
     estimator : LSW
         Features, weights and the range of returns, chosen without looking at the data.
     epsilon, delta : float
@@ -196,12 +179,6 @@ def dp_lsw(
     -------
     PrivateEstimate
         theta of shape (..., d).
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range, shapes do not fit, or the data were not clipped to a
-        range inside the declared one.
 
     Examples
     --------

@@ -12,17 +12,16 @@ clips this vector of 2n numbers to the norm h, adds noise, and moves against it:
 **Privacy.** Neighbours replace one trajectory; m is public. Two clipped gradients may differ by 2h,
 not by h, so a step is a Gaussian mechanism with mu = 2/sigma, sub-sampled with fraction 1/m, and
 the N iterates together are their N-fold composition (:mod:`dprl.privacy.noisy_gradients`).
-:func:`gpope` takes the least sigma that is certified. The start, the step sizes and h
-must not depend on the data, and A_i, b_i, C_i only on trajectory i: importance ratios are
-those of a known behaviour policy. If it was estimated from the same data, each ratio depends on
-every person, one replaced trajectory moves every gradient, and nothing is promised. A release
-is one setting, run once, with noise of its own.
+:func:`gpope` takes the least sigma that is certified. The start, the step sizes and h must not
+depend on the data, and A_i, b_i, C_i only on trajectory i: importance ratios are those of a known
+behaviour policy. If it was estimated from the same data, each ratio depends on every person, one
+replaced trajectory moves every gradient, and nothing is promised.
 
 **Experiments are another matter.** :func:`gpope_runs_not_private` makes many settings (step
-sizes, sigmas) and a block of trials step together, in one compiled loop. The settings of a trial
-share draws *and noise*: these cost most, and common random numbers make settings comparable. Who
-sees two settings of a trial subtracts their noisy gradients, and the noise is gone: no
-composition theorem applies (:func:`experiments.chapter_6.without_the_noise`).
+sizes, sigmas) and a block of trials step together. The settings of a trial share draws *and
+noise*: these cost most, and common random numbers make settings comparable. Who sees two settings
+of a trial subtracts their noisy gradients, and the noise is gone: no composition theorem applies
+(:func:`experiments.chapter_6.without_the_noise`).
 
 Needs JAX: ``pip install dprl[off-policy]``.
 """
@@ -45,19 +44,16 @@ from dprl.private_evaluation import _gpope_loop as loop
 from dprl.private_evaluation._gpope_loop import AnyStatistics, Source
 from dprl.private_evaluation.common import NEIGHBOURS
 
-# Farther than this many standard deviations no float32 normal number of NumPy lies.
-_FARTHEST = 16.0
-# Public numbers must lie between these and their inverses: no iterate, whatever the data are, is
-# then infinite, and no noise is lost below the smallest number.
+_FARTHEST = 16.0  # no float32 normal number of NumPy is larger
+# Public numbers must lie between these and their inverses: then no iterate is infinite, whatever
+# the data are, and no noise is lost below the smallest number.
 _LARGEST = {"double": 1e250, "single": 1e25}
 _MOST_ITERATIONS = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class ConstantStep:
-    """beta_i = eta / N^k for N iterations (Xie et al., Theorem 2).
-
-    eta > 0 and k >= 0; with k = 0 the step size does not depend on N.
+    """beta_i = eta / N^k for N iterations; eta > 0, k >= 0 (Xie et al., Theorem 2).
 
     Examples
     --------
@@ -79,9 +75,7 @@ class ConstantStep:
 
 @dataclass(frozen=True)
 class DiminishingStep:
-    """beta_i = eta / (i + offset) for i = 1, 2, ... (Xie et al., Theorem 3, has offset 0).
-
-    eta > 0 and offset >= 0.
+    """beta_i = eta / (i + offset), i >= 1; eta > 0, offset >= 0 (Xie et al., Theorem 3: 0).
 
     Examples
     --------
@@ -108,6 +102,8 @@ Step = ConstantStep | DiminishingStep
 class Descent:
     """How (2) descends; none of it may depend on the data.
 
+    ``schedules`` is the tuple of steps, also where it is one.
+
     Parameters
     ----------
     steps : ConstantStep, DiminishingStep or sequence of them
@@ -122,11 +118,6 @@ class Descent:
         Increasing iterations in 1 .. N after which the iterates are kept.
     precision : {"double", "single"}
         Of the arithmetic. The noise has single precision in both, so it is the same.
-
-    Attributes
-    ----------
-    schedules : tuple of ConstantStep and DiminishingStep
-        The steps, also where it is one.
     """
 
     steps: Step | Sequence[Step]
@@ -179,14 +170,10 @@ class Iterates:
     ----------
     theta, w : ndarray, shape (settings, trials, n)
         After the last iteration.
-    at : tuple of int
-        The iterations that were asked for, increasing.
     theta_at, w_at : ndarray, shape (len(at), settings, trials, n)
-        After these iterations.
-    clipped : ndarray of int, shape (settings, trials)
-        Iterations whose gradient was longer than h.
-    largest : ndarray, shape (settings, trials)
-        Largest norm of a gradient before clipping.
+        After the iterations ``at``, those that were asked for.
+    clipped, largest : ndarray of int, ndarray, shape (settings, trials)
+        Number of gradients that were longer than h; largest norm before clipping.
     """
 
     theta: FloatArray
@@ -200,17 +187,10 @@ class Iterates:
 
 @dataclass(frozen=True, eq=False)
 class PrivateIterates:
-    """A release of :func:`gpope`.
+    """A release of :func:`gpope`: :class:`Iterates` without the axes of settings and trials.
 
-    Attributes
-    ----------
-    theta, w, at, theta_at, w_at
-        As in :class:`Iterates`, without the axes of settings and trials.
-    sigma : float
-        Standard deviation of the noise in units of h.
-    guarantee : Guarantee
-        Of all this together, whatever iterations were asked for. A second release from the same
-        data, with noise of its own, has to be composed with it.
+    ``sigma`` is the standard deviation of the noise in units of h. The guarantee is of all this
+    together; a second release from the same data has to be composed with it.
     """
 
     theta: FloatArray
@@ -235,19 +215,17 @@ def gpope(
     ----------
     statistics : Statistics or BidiagonalStatistics
         Of m trajectories, each a function of its own trajectory alone: features, discount and
-        importance ratios must be known beforehand, not estimated from these data. Records may
-        hold any finite numbers: what is released is finite, and each record is clipped by its
-        true norm.
-    epsilon : float
-        > 0.
-    delta : float
-        In [1e-10, 1), below the probability 1 - (1 - 1/m)^N of ever drawing a given trajectory.
+        importance ratios must be known beforehand, not estimated from these data. Records may hold
+        any finite numbers: what is released is finite, and each record is clipped by its true norm.
+    epsilon, delta : float
+        epsilon > 0; delta in [1e-10, 1), below the probability 1 - (1 - 1/m)^N of ever drawing a
+        given trajectory.
     descent : Descent
         With one schedule: several are several releases, to be composed. The iterates ``at`` some
         iterations are released too, at no further cost.
     rng : numpy.random.Generator
-        Draws and noise; its state must stay secret. It moves on with each call. A generator
-        that is set back gives the same noise again, which then cancels between two releases.
+        Draws and noise; its state must stay secret. A generator that is set back gives the same
+        noise again, which then cancels between two releases.
 
     Examples
     --------
@@ -306,21 +284,18 @@ def gpope_runs_not_private(
     ----------
     statistics : Statistics, BidiagonalStatistics or callable
         The data of m trajectories, the same in all trials; or a function from the number of a
-        trial, 0, 1, ..., to the data of that trial. All must be of one kind and size. A function
-        is called once for each trial, and the data of a block of trials, at least eight, are
-        held at a time.
+        trial, 0, 1, ..., to its data, all of one kind and size. It is called once for each trial,
+        and the data of a block of trials, at least eight, are held at a time.
     descent : Descent
         Setting j uses its schedule j and sigma[j]; a single one is used in all settings.
     sigma : float or sequence of float
         Standard deviation of the noise in units of h, >= 0.
     rng : numpy.random.Generator
-        Its seed decides draws and noise, by children that it spawns: the numbers of a trial do
-        not depend on the number of trials, settings, workers or iterations that are kept. A
-        second call with the same generator has numbers of its own.
-    trials : int
-        Independent runs of each setting, >= 1.
-    workers : int
-        Processes that share the blocks of trials.
+        Draws and noise come from children that it spawns: the numbers of a trial do not depend on
+        the number of trials, settings, workers or iterations that are kept. A second call with
+        the same generator has numbers of its own.
+    trials, workers : int
+        Independent runs of each setting, and processes that share the blocks of trials; >= 1.
 
     Notes
     -----
@@ -360,7 +335,6 @@ def _plan(
     rng: np.random.Generator,
     trials: int,
 ) -> loop.LoopArguments:
-    """The arguments, checked."""
     check.instance("descent", descent, Descent)
     noise = check.finite_array("sigma", sigma)
     if noise.ndim > 1 or noise.size == 0 or (noise < 0).any():

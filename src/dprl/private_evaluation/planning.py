@@ -65,9 +65,9 @@ class Problem:
     Attributes
     ----------
     n : int
-        Number of trajectories; public under "replace one trajectory".
+        Number of trajectories.
     visit_probabilities : array_like, shape (N,)
-        Planned p_s in [0, 1], from the start distribution, a simulator, or the least one expects.
+        Planned p_s in [0, 1].
     estimator : LSW or LSL
         Its ridge may be a number, a function of the size of a (sub-)sample, or "tuned": then each
         candidate gets the ridge of its own least planned error.
@@ -94,6 +94,11 @@ def planned_error(
 ) -> PlannedError:
     """Equations (1) to (3) for one setting; from public numbers only.
 
+    (1) is for visit counts that rise and fall together, by quadrature over B_s. (2) is exact for
+    LSW, by quadrature for LSL. (3) bounds the sampling error for tabular features, and for others
+    where the errors of all states agree in sign, up to that quadrature. O(N^2) operations for each
+    of 24 nodes (O(N^2 d) for LSL).
+
     Parameters
     ----------
     problem : Problem
@@ -102,17 +107,6 @@ def planned_error(
         m >= 1 and k in 1 .. n; 1 and n for the plain mechanism.
     epsilon, delta : float
         The guarantee of the *base* mechanism; epsilon in (0, 5].
-
-    Returns
-    -------
-    PlannedError
-        (1) for visit counts that rise and fall together, by quadrature over B_s. (2) is exact
-        for LSW, by quadrature for LSL. (3) bounds the sampling error for tabular features, and
-        for others where the errors of all states agree in sign, up to that quadrature.
-
-    Notes
-    -----
-    O(N^2) operations for each of 24 quadrature nodes (O(N^2 d) for LSL).
 
     Examples
     --------

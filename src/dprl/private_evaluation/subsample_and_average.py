@@ -1,8 +1,8 @@
 r"""Sub-sample and average: run a private evaluation on random sub-samples, release the mean.
 
 Algorithm 3 of the thesis, repaired. X are n trajectories, m the number of sub-samples, k
-their size; (eps*, delta*) is what the whole promises, (eps, delta) what each run of the
-base mechanism DP-LSW or DP-LSL promises on its k trajectories:
+their size; the whole promises (eps*, delta*), each run of the base mechanism, DP-LSW or DP-LSL,
+(eps, delta) on its k trajectories:
 
 1. find (eps, delta) from (eps*, delta*), n, m and k
    (:func:`~dprl.private_evaluation.base_promise`);
@@ -28,9 +28,8 @@ index sets are secret: publishing them breaks the promise.
    at most (eps*, delta*).
 4. The mean is a function of the tuple: post-processing.
 
-Lemma 3.1 is proved for base epsilon <= 5. Where step 3 allows more, 5 is used: a promise
-with a smaller epsilon implies one with a larger one. A base delta of 1 or more is refused: it
-would promise nothing.
+Lemma 3.1 is proved for base epsilon <= 5. Where step 3 allows more, 5 is used, which promises
+more. A base delta of 1 or more, which promises nothing, is refused.
 
 **Computation.** Counts and averages of all sub-samples come from matrix products
 (:mod:`dprl.private_evaluation.subsamples`). Given the index sets and the data, the m noises
@@ -66,8 +65,7 @@ from dprl.trajectories import FirstVisitReturns, VisitStatistics
 
 Accounting = Literal["printed", "closed-form", "optimal"]
 
-#: How the base guarantee is found: (4.9)-(4.10) of the thesis; the better closed form; the
-#: largest epsilon under exact amplification and optimal composition.
+#: How the base guarantee is found: see :func:`base_promise`.
 ACCOUNTINGS: tuple[Accounting, ...] = ("printed", "closed-form", "optimal")
 
 _TABLE = 256  # largest k for which psi is read from a table over all counts
@@ -85,7 +83,7 @@ class Draws:
     subsamples, size : int
         m >= 1, and 1 <= k <= n.
     accounting : {"printed", "closed-form", "optimal"}
-        How the guarantee of each base run follows from the promise: :func:`base_promise`.
+        As in :func:`base_promise`.
     """
 
     subsamples: int
@@ -104,11 +102,11 @@ def base_promise(
     k: int,
     *,
     accounting: Accounting = "printed",
-    slack: float | None = None,
 ) -> Guarantee:
     """What each base run must promise so that all m together keep (epsilon, delta).
 
-    Neighbours replace one trajectory, for the whole and for the base.
+    Neighbours replace one trajectory, for the whole and for the base. ValueError if the
+    accounting refuses.
 
     Parameters
     ----------
@@ -118,22 +116,9 @@ def base_promise(
         Trajectories, sub-samples, trajectories in a sub-sample.
     accounting : {"printed", "closed-form", "optimal"}
         :func:`~dprl.privacy.subsampling.base_guarantee_printed`, the thesis's own (4.9)-(4.10);
-        :func:`~dprl.privacy.subsampling.base_guarantee`;
-        :func:`~dprl.privacy.subsampling.base_guarantee_optimal`, its base delta chosen for
-        the least alpha of Lemma 3.1.
-    slack : float, optional
-        delta' of advanced composition; by default delta/2. Not for "optimal".
-
-    Returns
-    -------
-    Guarantee
-        With epsilon at most 5, the range in which Lemma 3.1 is proved: a larger one is replaced
-        by 5, which promises more.
-
-    Raises
-    ------
-    ValueError
-        Also if the accounting refuses.
+        :func:`~dprl.privacy.subsampling.base_guarantee`, the better closed form;
+        :func:`~dprl.privacy.subsampling.base_guarantee_optimal`, exact amplification and optimal
+        composition, its base delta chosen for the least alpha of Lemma 3.1.
 
     Examples
     --------
@@ -148,27 +133,19 @@ def base_promise(
     eps, tail = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
     if accounting not in ACCOUNTINGS:
         raise ValueError(f"accounting must be one of {ACCOUNTINGS}, got {accounting!r}")
-    if accounting == "optimal" and slack is not None:
-        raise ValueError("optimal composition has no slack")
-    one_epsilon, one_delta = _accounted(eps, tail, count, total, size, accounting, slack)
+    one_epsilon, one_delta = _accounted(eps, tail, count, total, size, accounting)
     return Guarantee(min(one_epsilon, LARGEST_EPSILON), one_delta, NEIGHBOURS)
 
 
 @lru_cache(maxsize=1024)
 def _accounted(
-    epsilon: float,
-    delta: float,
-    n: int,
-    m: int,
-    k: int,
-    accounting: Accounting,
-    slack: float | None,
+    epsilon: float, delta: float, n: int, m: int, k: int, accounting: Accounting
 ) -> tuple[float, float]:
     if accounting == "optimal":
         return subsampling.base_guarantee_optimal(epsilon, delta, n, m, k, noise=_smoothing_noise)
     exact = accounting == "closed-form"
     granted = subsampling.base_guarantee if exact else subsampling.base_guarantee_printed
-    return granted(epsilon, delta, n, m, k, slack)
+    return granted(epsilon, delta, n, m, k)
 
 
 def _smoothing_noise(epsilon: float, delta: float) -> float:
@@ -181,8 +158,8 @@ def base_noise(
 ) -> FloatArray:
     """sigma of DP-LSW or DP-LSL for each sub-sample of k = ``size``; shape (rows,). *Not private.*
 
-    ``counts`` (rows, N) are the visits in each, ``base`` is what each run promises. ``kept`` takes
-    what depends on counts and weights alone from one call with the same counts to the next.
+    ``counts`` (rows, N) are the visits in each. ``kept`` takes what depends on counts and weights
+    alone from one call with the same counts to the next.
     """
     kept = {} if kept is None else kept
     promise = {"epsilon": base.epsilon, "delta": base.delta}
@@ -286,13 +263,8 @@ def subsample_and_average_diagnostics(
 class CountedSubsamples:
     """Averages over sub-samples that are already counted, and their noise. *Not private.*
 
-    What :func:`subsample_and_average_diagnostics` does after drawing and counting: one drawing
-    serves several estimators, and what they have in common is computed once.
-
-    Parameters
-    ----------
-    statistics : VisitStatistics
-        Arrays of shape (m, N), one row for each sub-sample.
+    One drawing, ``statistics`` of shape (m, N), then serves several estimators, and what they have
+    in common is computed once.
 
     Examples
     --------
@@ -351,19 +323,18 @@ def subsample_and_average(
 ) -> PrivateEstimate:
     """The mean of DP-LSW or DP-LSL on random sub-samples: thesis, Algorithm 3, repaired.
 
-    Neighbours replace one trajectory; all arguments other than ``data``, m and k included, are
-    public and must be chosen without looking at the data.
+    All arguments other than ``data`` are public and must be chosen without looking at the data.
 
     Parameters
     ----------
     data : FirstVisitReturns
         n trajectories. Single returns, clipped here: averages cannot be sub-sampled.
     estimator : LSW or LSL
-        The base mechanism is DP-LSW or DP-LSL; the ridge is that of LSL on k trajectories.
+        Its ridge is that of LSL on k trajectories.
     draws : Draws
         m, k and the accounting.
     epsilon, delta : float
-        The promise (eps*, delta*) of the release.
+        The promise (eps*, delta*).
     rng : numpy.random.Generator
         Index sets and noise. For study only: floating-point noise is not safe for a release.
     n_releases : int, optional
@@ -373,14 +344,13 @@ def subsample_and_average(
     Returns
     -------
     PrivateEstimate
-        theta of shape (d,), or (n_releases, d).
+        theta of shape (d,), or (n_releases, d); neighbours replace one trajectory.
 
     Raises
     ------
     ValueError
-        Also if the accounting refuses the promise: "printed"
-        and "closed-form" need mk so large that the base delta is below 1, "printed" also
-        epsilon <= 4 ln(2/delta).
+        Also if the accounting refuses the promise: "printed" and "closed-form" need mk so large
+        that the base delta is below 1, "printed" also epsilon <= 4 ln(2/delta).
 
     Notes
     -----

@@ -42,24 +42,10 @@ _EXACT = 53  # bits of a float that count exactly
 
 
 def draw_subsamples(n: int, m: int, k: int, rng: np.random.Generator) -> IntArray:
-    """m independent index sets, each uniform over the subsets of size k of 0 .. n-1.
+    """m independent index sets, each uniform over the subsets of size k of 0 .. n-1; 1 <= k <= n.
 
-    Parameters
-    ----------
-    n, m, k : int
-        Records, sub-samples, records in a sub-sample; m >= 1, 1 <= k <= n.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of int, shape (m, k)
-        Each row is sorted and holds no index twice.
-
-    Notes
-    -----
-    O(mk log k) for k < n/16, else O(mn). Working memory besides the result is about 100 MiB at
-    most, for n up to 2^21.
+    Shape (m, k); each row is sorted and holds no index twice. O(mk log k) for k < n/16, else
+    O(mn). Working memory besides the result is about 100 MiB at most, for n up to 2^21.
 
     Examples
     --------
@@ -106,7 +92,7 @@ def draw_blocks(n: int, m: int, k: int, rng: np.random.Generator) -> Iterator[Bl
 
 
 def _sparse_rows(n: int, k: int, rows: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Sorted rows of k distinct indices, by drawing repeated ones again."""
+    """By drawing repeated indices again; sorted."""
     indices = rng.integers(n, size=(rows, k), dtype=np.int32)
     indices.sort(axis=1)
     open_rows = np.arange(rows)
@@ -250,11 +236,7 @@ def subsample_statistics(
     Returns
     -------
     VisitStatistics
-        Arrays of shape (m, N); k trajectories each.
-
-    Notes
-    -----
-    O(mkN) time, O(mnN) by matrix products for k >= n/16; the result needs 16 mN bytes.
+        Arrays of shape (m, N). O(mkN) time, O(mnN) by matrix products for k >= n/16.
 
     Examples
     --------

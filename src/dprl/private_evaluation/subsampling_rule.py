@@ -44,8 +44,6 @@ class Promise:
     accounting : {"printed", "closed-form", "optimal"}
         Where the base guarantee comes from: :func:`~dprl.private_evaluation.base_promise`.
         With "optimal" a candidate takes up to a second at m = 2^20.
-    slack : float, optional
-        delta' of advanced composition; not used by "optimal".
     recalibrate : bool
         Calibrate the plain mechanism by :func:`~dprl.privacy.recalibrated_guarantee`.
     allow_large_delta : bool
@@ -56,7 +54,6 @@ class Promise:
     epsilon: float
     delta: float
     accounting: Accounting = "closed-form"
-    slack: float | None = None
     recalibrate: bool = False
     allow_large_delta: bool = False
 
@@ -72,21 +69,15 @@ class Promise:
             )
         if self.accounting not in ACCOUNTINGS:
             raise ValueError(f"accounting must be one of {ACCOUNTINGS}, got {self.accounting!r}")
-        if self.slack is not None:
-            if self.accounting == "optimal":
-                raise ValueError("optimal composition has no slack")
-            if check.open_unit("slack", self.slack) >= tail:
-                raise ValueError(f"slack must be below delta = {tail:g}, got {self.slack!r}")
         return eps, tail
 
     def base(self, n: int, m: int, k: int) -> tuple[float, float] | None:
         """What each of m runs on k trajectories may promise; None if that is no candidate."""
         if m * k < n or (m == 1 and k == n):
             return None
-        how, slack = self.accounting, self.slack
         try:
-            base = base_promise(self.epsilon, self.delta, n, m, k, accounting=how, slack=slack)
-        except ValueError:  # epsilon > 4 ln(1/slack): the accounting has no guarantee
+            base = base_promise(self.epsilon, self.delta, n, m, k, accounting=self.accounting)
+        except ValueError:  # epsilon > 4 ln(2/delta): the accounting has no guarantee
             return None
         return (base.epsilon, base.delta) if base.delta <= self.delta else None
 
@@ -136,15 +127,11 @@ class SubsamplingChoice:
     Attributes
     ----------
     subsamples, size : int
-        m and k; 1 and n for the plain mechanism.
+        m and k; 1 and n for the ``plain`` mechanism.
     epsilon, delta : float
         What the base mechanism promises on its sub-sample ("replace one trajectory").
     ridge : float or None
         lambda of each base run; None for LSW.
-    planned : PlannedError
-        Noise, bias and sampling error.
-    plain : bool
-        Whether this is the base mechanism on all the data.
     """
 
     subsamples: int
@@ -163,10 +150,9 @@ class SubsamplingChoice:
 
 @dataclass(frozen=True)
 class PartitionChoice:
-    """Disjoint blocks, averaged and released once.
+    """m disjoint blocks of k trajectories, averaged and released once, with public noise ``sigma``.
 
-    Attributes are those of :class:`SubsamplingChoice` (m blocks of k trajectories), and ``sigma``,
-    the noise of each parameter; public, it depends on no data.
+    Other attributes as :class:`SubsamplingChoice`.
     """
 
     subsamples: int
@@ -221,15 +207,9 @@ def choose_printed(
     which falls until m^{3/2} = 3 n eps^2 and then rises. So m = (3 n eps^2)^{2/3}, at least 1
     and at most n^2 (where k = 1); of the two integers around it the better one is taken.
 
-    Parameters
-    ----------
-    n : int
-        Number of records, >= 1.
-    epsilon : float
-        Of the whole mechanism, > 0.
-    advice : {"minimise", "example"}
-        "example" is the text's way to a rate of n^{-2}: m k^2 and k m^2 both of order n^2, that
-        is m = k = n^{2/3}. The constants are not said; they are taken as one.
+    "example" is the text's way to a rate of n^{-2}: m k^2 and k m^2 both of order n^2, that is
+    m = k = n^{2/3}; the constants, which are not said, are taken as one. n >= 1 records;
+    epsilon > 0 of the whole mechanism.
 
     Examples
     --------
@@ -265,8 +245,7 @@ def subsampling_candidates(
       publish a few trajectories exactly and to count on most of them staying hidden;
     - delta of the base mechanism is at most that of the promise, for the same reason.
 
-    The base epsilon is at most 5, where Lemma 3.1 is proved. With "tuned" the ridges come from a
-    grid, a factor of 3.2 apart. Parameters and errors as :func:`choose_subsampling`.
+    With "tuned" the ridges come from a grid, a factor of 3.2 apart.
 
     Examples
     --------
@@ -288,24 +267,9 @@ def choose_subsampling(
     """The setting of least planned error; the plain mechanism if nothing beats it.
 
     Every argument must be chosen without looking at the data: then the choice costs no privacy. It
-    replaces the line "choose m and k that minimise (4.31)" of the thesis's Algorithm 3.
-
-    Parameters
-    ----------
-    problem, promise, budget
-        What is known beforehand, must be promised, and may be computed.
-    with_plain : bool
-        False: the best setting with sub-samples, even if plain is better. For study.
-
-    Returns
-    -------
-    SubsamplingChoice
-        With a "tuned" ridge that of the choice is found between the points of the grid too.
-
-    Raises
-    ------
-    NoCandidateError
-        A ``ValueError``, if no pair (m, k) is a candidate.
+    replaces the line "choose m and k that minimise (4.31)" of the thesis's Algorithm 3. A "tuned"
+    ridge is found between the points of the grid too. Without ``with_plain``, for study: the best
+    setting with sub-samples, or NoCandidateError if no pair (m, k) is a candidate.
 
     Examples
     --------
@@ -368,9 +332,9 @@ def choose_partition(
 ) -> PartitionChoice:
     """Blocks for ``average_then_perturb(..., Blocks(...))`` of least planned error.
 
-    Disjoint blocks of k trajectories, m = floor(n / k) of them; LSW or LSL on each without noise,
-    the mean, and one Gaussian release for 1/m of the global sensitivity of the base estimate.
-    Bias as in (2) of the plan; the sampling variance is Var_s / m, for the blocks are independent.
+    m = floor(n / k) blocks of k trajectories, and noise for 1/m of the global sensitivity of the
+    base estimate. Bias as in (2) of the plan; the sampling variance is Var_s / m, for the blocks
+    are independent.
 
     Parameters
     ----------

@@ -45,10 +45,9 @@ def online(scores: ArrayLike, members: ArrayLike, *, groups: ArrayLike | None = 
     members : array_like of bool or of 0 and 1, shape (models, records)
         Whether the record was in the model's training data.
     groups : array_like of int, shape (models,), optional
-        Models of the target's own group are not among its shadows. By default each model
-        is a group. If the models come in pairs that share out the pool, let each pair be a
-        group: otherwise the *number* of shadows that hold a record tells whether the
-        target holds it.
+        Models of the target's own group are not among its shadows. By default each model is a
+        group. If the models come in pairs that share out the pool, let each pair be a group:
+        otherwise the *number* of shadows that hold a record tells whether the target holds it.
 
     Returns
     -------
@@ -58,10 +57,9 @@ def online(scores: ArrayLike, members: ArrayLike, *, groups: ArrayLike | None = 
     Notes
     -----
     Each record needs shadows of both kinds. All records have one pair of variances, as the source
-    advises for less than about 64 shadow
-    models, with the number of observations minus that of records in the denominator. Standard
-    deviations are at least a millionth of the spread of all the shadows' scores.
-    O(models^2 x records x k).
+    advises for less than about 64 shadow models, with the number of observations minus that of
+    records in the denominator. Standard deviations are at least a millionth of the spread of all
+    the shadows' scores. O(models^2 x records x k).
 
     Examples
     --------

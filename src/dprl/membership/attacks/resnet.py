@@ -102,9 +102,8 @@ class ResNetSettings:
 def parameter_count(channels: int, settings: ResNetSettings) -> int:
     """Number of trained numbers for bags of so many channels, 2 d_A for pairs.
 
-    A k x k convolution from c to h channels has k^2 c h and no bias, a batch normalisation
-    2 h, the head 8 w + 1 with four stages. Running means and variances are not trained and
-    not counted.
+    A k x k convolution from c to h channels has k^2 c h and no bias, a batch normalisation 2 h, the
+    head 8 w + 1 with four stages. Running means and variances are not trained and not counted.
     """
     width = settings.width
     total = 49 * channels * width + 2 * width

@@ -10,11 +10,10 @@ with the causal convolution of kernel size k and dilation d ::
 
     C_d(x)[t] = b + sum_j W[j]^T x[t - (k - 1 - j) d],      j = 0 .. k-1, x[s] = 0 for s < 0
 
-Weights are normalised per output channel, W = g v / |v| (Salimans and Kingma 2016), as in
-Bai et al. Dropout drops whole channels of an example, as their text says. The head pools over
-time (the mean over all steps, or the last step as in Bai et al.) and is linear with one output,
-the logit of "member". One logit is a softmax over two classes, of which only the difference
-matters.
+Weights are normalised per output channel, W = g v / |v| (Salimans and Kingma 2016), as in Bai et
+al. Dropout drops whole channels of an example, as their text says. The head pools over time (the
+mean over all steps, or the last step as in Bai et al.) and is linear with one output, the logit of
+"member". One logit is a softmax over two classes, of which only the difference matters.
 
 The convolution is a matrix product with shifted copies of its input, not a call of a
 convolution routine: so it stays a matrix product when many trainings run in one program.
