@@ -127,11 +127,7 @@ class MarkovRewardProcess:
 
     def bellman(self, values: ArrayLike) -> FloatArray:
         """One application of the Bellman operator, equation (1); (..., n) -> (..., n)."""
-        v = check.finite_array("values", values)
-        if v.ndim == 0 or v.shape[-1] != self.n_states:
-            raise ValueError(
-                f"values must have {self.n_states} entries in the last axis, got shape {v.shape}"
-            )
+        v = _state_values(values, self.n_states)
         return self.expected_reward + self.discount * v @ self.transition.T
 
     def values(self) -> FloatArray:
@@ -159,10 +155,7 @@ class MarkovRewardProcess:
         reach j from i is G_ij / G_jj; a terminal state is reached with
         probability (G P_{T,end})_ij.
 
-        Raises
-        ------
-        ValueError
-            If some state cannot reach a terminal one: its trajectories never end.
+        ValueError if some state cannot reach a terminal one: its trajectories never end.
         """
         transient = ~self.terminal
         self.require_termination()
@@ -266,11 +259,8 @@ class MarkovDecisionProcess:
     def action_probabilities(self, policy: ArrayLike) -> FloatArray:
         """pi(a | s) of a policy in either form, shape (n, k).
 
-        Raises
-        ------
-        ValueError
-            If the policy has another shape, names an action that does not
-            exist, or its probabilities do not sum to one within 1e-9.
+        ValueError if the policy has another shape, names an action that does not exist, or its
+        probabilities do not sum to one within 1e-9.
         """
         given = check.unmasked("policy", policy)
         n, k = self.n_states, self.n_actions
@@ -297,16 +287,9 @@ class MarkovDecisionProcess:
         :meth:`MarkovRewardProcess.return_variance` of the result is then a
         lower bound on the variance of the return.
 
-        Parameters
-        ----------
-        policy : array_like of int, shape (n,), or of float, shape (n, k)
-            One action per state, or pi(a | s).
-
-        Returns
-        -------
-        MarkovRewardProcess
-            With the same states, discount and start; terminal are the states
-            that never leave and pay nothing under the policy.
+        The policy is one action per state, integers of shape (n,), or pi(a | s), shape (n, k). The
+        result has the same states, discount and start; terminal are the states that never leave and
+        pay nothing under the policy.
         """
         pi = self.action_probabilities(policy)
         joint = pi[:, :, None] * self.transition
@@ -324,14 +307,16 @@ class MarkovDecisionProcess:
         With the values of a policy it is that policy's action-value function
         (thesis, equation 2.5). O(n^2 k).
         """
-        v = check.finite_array("values", values)
-        if v.ndim == 0 or v.shape[-1] != self.n_states:
-            raise ValueError(
-                f"values must have {self.n_states} entries in the last axis, got shape {v.shape}"
-            )
-        ahead = np.einsum("iaj,...j->...ia", self.transition, v)
+        ahead = np.einsum("iaj,...j->...ia", self.transition, _state_values(values, self.n_states))
         out: FloatArray = self.expected_reward + self.discount * ahead
         return out
+
+
+def _state_values(values: ArrayLike, n: int) -> FloatArray:
+    v = check.finite_array("values", values)
+    if v.ndim == 0 or v.shape[-1] != n:
+        raise ValueError(f"values must have {n} entries in the last axis, got shape {v.shape}")
+    return v
 
 
 @dataclass(frozen=True, eq=False)
@@ -555,10 +540,7 @@ class Chain:
 def reward_process(name: str, process: MarkovRewardProcess | Chain) -> MarkovRewardProcess:
     """The reward process that an argument is, or that of a chain.
 
-    Raises
-    ------
-    TypeError
-        If it is neither; ``name`` is what the message calls it.
+    TypeError if it is neither; ``name`` is what the message calls it.
     """
     if isinstance(process, Chain):
         return process.process

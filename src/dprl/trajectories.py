@@ -97,13 +97,8 @@ class Batch:
     ) -> Batch:
         """Build a batch from lists of (state, action, reward).
 
-        Raises
-        ------
-        ValueError
-            As the constructor; also if a step is not a triple.
+        ValueError as from the constructor; also if a step is not a triple.
 
-        Examples
-        --------
         >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 1.0)], [(1, 0, 2.0)]], n_states=3)
         >>> len(batch), batch.lengths.tolist()
         (2, [2, 1])
@@ -224,12 +219,8 @@ class FirstVisitReturns:
     def statistics(self, bounds: tuple[float, float] | None = None) -> VisitStatistics:
         """Counts and average returns, equation (2).
 
-        Parameters
-        ----------
-        bounds : (float, float), optional
-            Public range [lower, upper] to which every single return is clipped
-            before averaging. Without it nothing is clipped, and no private
-            algorithm accepts the result.
+        Every single return is clipped to the public range bounds = (lower, upper) before averaging.
+        Without it nothing is clipped, and no private algorithm accepts the result.
         """
         source = self if bounds is None else self.clipped(*_pair(bounds))
         counts = self.visit_counts
@@ -444,10 +435,7 @@ def chain_first_visit_returns(
     the end is H_s + H_{s+1} + ..., and the return is a power of gamma. Same
     distribution as :func:`simulate` with :func:`first_visit_returns`.
 
-    Returns
-    -------
-    FirstVisitReturns
-        Arrays of shape (m, N). O(m N) time and memory.
+    Arrays of shape (m, N), O(m N) time and memory.
     """
     m = check.whole("n_trajectories", n_trajectories)
     check.generator(rng)
@@ -539,10 +527,7 @@ def chain_visit_statistics(
 def value_range(lower: float, upper: float) -> tuple[float, float]:
     """A public range of returns, lower < upper, checked.
 
-    Raises
-    ------
-    ValueError
-        If a bound is not finite or lower >= upper.
+    ValueError if a bound is not finite or lower >= upper.
     """
     low, high = check.real("lower", lower), check.real("upper", upper)
     if low >= high:

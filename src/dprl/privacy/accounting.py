@@ -112,20 +112,9 @@ def subsampled_gaussian_profile(epsilon: float, mu: float, fraction: float) -> f
     The largest hockey-stick divergence, over all neighbours that replace one record, of the
     Gaussian mechanism on a sub-sample drawn without replacement.
 
-    Parameters
-    ----------
-    epsilon : float
-        Any real number. Below 0 it is the profile that composition needs.
-    mu, fraction : float
-        Sensitivity over standard deviation of the base release, > 0; q = k/n, in (0, 1].
+    epsilon is any real number: below 0 it is the profile that composition needs. mu > 0 is the
+    sensitivity over the standard deviation of the base release, fraction q = k/n lies in (0, 1].
 
-    Returns
-    -------
-    float
-        In [0, 1].
-
-    Examples
-    --------
     >>> round(subsampled_gaussian_profile(0.1, 1.0, 0.1), 6)
     0.018472
     """
@@ -209,7 +198,7 @@ def subsampled_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float
     2.541
     """
     size, q, number = checked_setting(mu, fraction, m)
-    return _composed_epsilon(size, q, number, _target("delta", delta))
+    return _composed_epsilon(size, q, number, resolved_delta(delta))
 
 
 def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float) -> float:
@@ -253,7 +242,7 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     True
     """
     q, number = check.fraction("fraction", fraction), check.whole("m", m)
-    eps, target = check.positive("epsilon", epsilon), _target("delta", delta)
+    eps, target = check.positive("epsilon", epsilon), resolved_delta(delta)
     return _largest_mu(q, number, eps, target)
 
 
@@ -525,11 +514,12 @@ def _rounding(m: int) -> float:
 # -- checks -----------------------------------------------------------------------------------
 
 
-def _target(name: str, value: float) -> float:
-    x = check.open_unit(name, value)
-    if x < SMALLEST_DELTA:
+def resolved_delta(delta: float, least: float = SMALLEST_DELTA) -> float:
+    """A delta in [least, 1): double precision resolves no smaller one here."""
+    target = check.open_unit("delta", delta)
+    if target < least:
         raise ValueError(
-            f"{name} must be at least {SMALLEST_DELTA:g}, which is what double precision "
-            f"resolves here; got {value!r}"
+            f"delta must be at least {least:g}, which is what double precision resolves here; "
+            f"got {delta!r}"
         )
-    return x
+    return target

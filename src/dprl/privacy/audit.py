@@ -71,21 +71,10 @@ def epsilon_lower_bound(
 ) -> FloatArray:
     """The bound (4) for an event that was fixed before it was counted.
 
-    Parameters
-    ----------
-    count, trials, count_other, trials_other : array_like, shape (...)
-        Hits and runs on the input that makes the event more likely; hits and runs on the other
-        input.
-    delta, confidence : float
-        delta in [0, 1); 1 - a, in (0, 1).
+    count hits in trials runs on the input that makes the event more likely, count_other in
+    trials_other on the other, all of shape (...), which the result has; delta in [0, 1), confidence
+    1 - a in (0, 1). At least 0.
 
-    Returns
-    -------
-    ndarray, shape (...)
-        >= 0.
-
-    Examples
-    --------
     >>> float(epsilon_lower_bound(500, 1000, 100, 1000, delta=0.0).round(3))
     1.36
     """
@@ -174,14 +163,9 @@ class AuditResult:
 
         A promise that is kept is refuted with probability at most 1 - confidence.
 
-        Raises
-        ------
-        ValueError
-            If the audit's delta is smaller than the promised one: then a large bound
-            contradicts nothing.
+        ValueError if the audit's delta is smaller than the promised one: then a large bound
+        contradicts nothing.
 
-        Examples
-        --------
         >>> rng = np.random.default_rng(0)
         >>> found = audit_samples(np.zeros(1000), np.ones(1000), delta=0.0, rng=rng)
         >>> found.contradicts(Guarantee(1.0, 0.0, "replace one record"))
@@ -296,10 +280,7 @@ certify at most 8.6
         hits, runs = hits[::-1], runs[::-1]
     p_low = clopper_pearson_lower(hits[0], runs[0], level / 2)
     q_up = clopper_pearson_upper(hits[1], runs[1], level / 2)
-    most = [
-        largest_certifiable_epsilon(*pair, delta=d, confidence=confidence)
-        for pair in ((n, n_other), (n_other, n))
-    ]
+    most = largest_certifiable_epsilon(runs, runs[::-1], delta=d, confidence=confidence)
     return AuditResult(
         epsilon_lower=float(_log_ratio(p_low, q_up, d)),
         delta=d,
@@ -313,7 +294,7 @@ certify at most 8.6
         trials_other=runs[1],
         probability_lower=float(p_low),
         probability_upper=float(q_up),
-        largest_certifiable=float(max(most)),
+        largest_certifiable=float(most.max()),
     )
 
 

@@ -72,24 +72,10 @@ def optimal_composition_delta(epsilon: float, delta: float, m: int, target_epsil
 
     Exact: m randomised responses attain it (Kairouz, Oh and Viswanath 2015).
 
-    Parameters
-    ----------
-    epsilon : float
-        Of one release, >= 0.
-    delta : float
-        Of one release, in [0, 1).
-    m : int
-        Number of releases, >= 1; time and memory O(sqrt(m)), a millisecond at 2^20.
-    target_epsilon : float
-        eps* >= 0.
+    One release keeps epsilon >= 0 and delta in [0, 1); m >= 1, target_epsilon eps* >= 0. In [0, 1],
+    rounded up by 1e-10 of its value; parts below 1e-300 are not seen. Time and memory O(sqrt(m)), a
+    millisecond at 2^20.
 
-    Returns
-    -------
-    float
-        In [0, 1], rounded up by 1e-10 of its value; parts below 1e-300 are not seen.
-
-    Examples
-    --------
     >>> optimal_composition_delta(0.1, 0.0, 10, 1.0)  # basic composition: eps* = m eps
     0.0
     >>> round(optimal_composition_delta(0.1, 1e-6, 100, 3.0), 9)

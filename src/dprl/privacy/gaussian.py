@@ -82,14 +82,8 @@ def _mills(x: float) -> float:
 def classical_gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
     """Noise of the classical Gaussian mechanism, equation (2).
 
-    Raises
-    ------
-    ValueError
-        If epsilon >= 1, where the proof does not hold; use
-        :func:`analytic_gaussian_sigma`.
+    ValueError if epsilon >= 1, where the proof does not hold; use :func:`analytic_gaussian_sigma`.
 
-    Examples
-    --------
     >>> round(classical_gaussian_sigma(1.0, 0.1, 0.1), 4)
     22.4754
     """
@@ -130,22 +124,8 @@ def gaussian_mechanism(
 ) -> tuple[FloatArray, Guarantee]:
     """Release value + N(0, sigma^2 I), sigma by the analytic calibration.
 
-    Parameters
-    ----------
-    value : array_like, shape (...,)
-        The exact answer f(X).
-    sensitivity : float
-        Global L2 sensitivity of f under ``neighbours``; proved by the caller.
-    epsilon, delta : float
-        The promise; epsilon > 0, delta in (0, 1).
-    neighbours : str
-        The relation for which the sensitivity was proved.
-    rng : numpy.random.Generator
-        For study only: floating-point noise is not safe for a release.
-
-    Returns
-    -------
-    (ndarray, Guarantee)
+    Parameters and result as in :func:`~dprl.privacy.laplace.laplace_mechanism`, but the sensitivity
+    is the global one in L2, and delta, in (0, 1), is part of the promise.
     """
     x = check.finite_array("value", value)
     sigma = check.positive("sigma", analytic_gaussian_sigma(sensitivity, epsilon, delta))

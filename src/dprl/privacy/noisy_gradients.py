@@ -66,7 +66,11 @@ from scipy import optimize, special
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.privacy.accounting import quick_deltas, subsampled_gaussian_profile
+from dprl.privacy.accounting import (
+    quick_deltas,
+    resolved_delta,
+    subsampled_gaussian_profile,
+)
 from dprl.privacy.averages import ever_drawn
 
 ComplexArray = NDArray[np.complex128]
@@ -76,6 +80,8 @@ MARGIN = 2e-4
 
 #: Least noise multiplier for which (2) is computed. At 0.08 and m = N = 100, epsilon is 2000.
 SMALLEST_SIGMA = 0.08
+#: Smallest delta that (4) in double precision resolves.
+SMALLEST_DELTA = 1e-10
 #: Beyond this epsilon the noise of this epsilon is given: it promises more.
 LARGEST_EPSILON = 100.0
 #: Most records for which a sigma is searched: beyond, (4) settles too slowly.
@@ -161,7 +167,7 @@ def noisy_gradient_epsilon(sigma: float, records: int, steps: int, delta: float)
     0.18
     """
     mu, q, number = _setting(_computed(sigma), records, steps)
-    return _epsilon(_dominating, mu, q, number, _target(delta), 1)
+    return _epsilon(_dominating, mu, q, number, resolved_delta(delta, SMALLEST_DELTA), 1)
 
 
 def noisy_gradient_sigma(epsilon: float, delta: float, records: int, steps: int) -> float:
@@ -196,7 +202,7 @@ def noisy_gradient_sigma(epsilon: float, delta: float, records: int, steps: int)
     True
     """
     q, number = 1 / _few_records(records), check.whole("steps", steps)
-    eps, target = check.positive("epsilon", epsilon), _target(delta)
+    eps, target = check.positive("epsilon", epsilon), resolved_delta(delta, SMALLEST_DELTA)
     wanted = min(eps, LARGEST_EPSILON)
     return _sigma(_dominating, q, number, wanted, target, 1) * (1 + 1e-5)
 
@@ -208,14 +214,9 @@ def noisy_gradient_certified_sigma(epsilon: float, delta: float, records: int, s
     is raised, if need be, until a grid gives at most delta. That is by less than a hundredth
     where m and N are 10^6.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, there are more than ``MOST_GRID_STEPS`` steps, or no
-        grid confirms a sigma nearby.
+    ValueError if an argument is out of range, there are more than ``MOST_GRID_STEPS`` steps, or no
+    grid confirms a sigma nearby.
 
-    Examples
-    --------
     >>> round(noisy_gradient_certified_sigma(0.1, 1e-5, 1000, 1000), 2)
     2.78
     """
@@ -237,7 +238,7 @@ def noisy_gradient_renyi_epsilon(sigma: float, records: int, steps: int, delta: 
     0.7
     """
     mu, q, number = _setting(sigma, records, steps)
-    target = _target(delta)
+    target = resolved_delta(delta, SMALLEST_DELTA)
     accountant = rdp_privacy_accountant.RdpAccountant(
         neighboring_relation=privacy_accountant.NeighboringRelation.REPLACE_ONE
     )
@@ -257,11 +258,8 @@ def noisy_gradient_delta_lower(sigma: float, records: int, steps: int, epsilon: 
     Parameters as in :func:`noisy_gradient_delta`; any sigma > 0, but below ``SMALLEST_SIGMA`` the
     value there is given: less noise does not hide more.
 
-    Returns
-    -------
-    float
-        In [0, 1]; below the exact value of the pair by ``MARGIN``, relatively, and an
-        allowance for rounding. Where (4) does not settle, the bound (3).
+    In [0, 1]; below the exact value of the pair by ``MARGIN``, relatively, and an allowance for
+    rounding. Where (4) does not settle, the bound (3).
     """
     mu, q, number = _setting(_at_least(sigma), records, steps)
     eps = check.positive("epsilon", epsilon)
@@ -274,19 +272,14 @@ def noisy_gradient_epsilon_lower(sigma: float, records: int, steps: int, delta: 
 
     Parameters as in :func:`noisy_gradient_epsilon`, sigma as in :func:`noisy_gradient_delta_lower`.
 
-    Returns
-    -------
-    float
-        >= 0: the steps are not (epsilon, delta)-private for any smaller epsilon. 0, which says
-        nothing, if no epsilon from 1e-9 on is refuted.
+    At least 0: the steps are not (epsilon, delta)-private for any smaller epsilon. 0, which says
+    nothing, if no epsilon from 1e-9 on is refuted.
 
-    Examples
-    --------
     >>> round(noisy_gradient_epsilon_lower(2.0, 1000, 1000, delta=1e-5), 3)
     0.149
     """
     mu, q, number = _setting(_at_least(sigma), records, steps)
-    return _epsilon(_explicit, mu, q, number, _target(delta), -1)
+    return _epsilon(_explicit, mu, q, number, resolved_delta(delta, SMALLEST_DELTA), -1)
 
 
 def noisy_gradient_sigma_lower(epsilon: float, delta: float, records: int, steps: int) -> float:
@@ -294,19 +287,14 @@ def noisy_gradient_sigma_lower(epsilon: float, delta: float, records: int, steps
 
     Parameters as in :func:`noisy_gradient_sigma`.
 
-    Returns
-    -------
-    float
-        sigma >= 0; whatever the accounting, less noise is not enough. 0, which says nothing, if
-        no sigma from ``SMALLEST_SIGMA`` on is refuted, or epsilon exceeds ``LARGEST_EPSILON``.
+    At least 0: whatever the accounting, less noise is not enough. 0, which says nothing, if no
+    sigma from ``SMALLEST_SIGMA`` on is refuted, or epsilon exceeds ``LARGEST_EPSILON``.
 
-    Examples
-    --------
     >>> round(noisy_gradient_sigma_lower(0.5, 0.01, records=60, steps=60), 3)
     1.541
     """
     q, number = 1 / _few_records(records), check.whole("steps", steps)
-    eps, target = check.positive("epsilon", epsilon), _target(delta)
+    eps, target = check.positive("epsilon", epsilon), resolved_delta(delta, SMALLEST_DELTA)
     if eps > LARGEST_EPSILON:
         return 0.0
     return _sigma(_explicit, q, number, eps, target, -1)
@@ -600,13 +588,3 @@ def _grid_steps(steps: int) -> None:
 def _setting(sigma: float, records: int, steps: int) -> tuple[float, float, int]:
     noise = check.positive("sigma", sigma)
     return 2 / noise, 1 / check.whole("records", records), check.whole("steps", steps)
-
-
-def _target(delta: float) -> float:
-    target = check.open_unit("delta", delta)
-    if target < 1e-10:
-        raise ValueError(
-            f"delta must be at least 1e-10, which is what double precision resolves here; "
-            f"got {delta!r}"
-        )
-    return target

@@ -274,21 +274,9 @@ def subsample_and_average_terms(
 
     They are sums over all data sets and sub-samples; Theorem 4.14 of the thesis is not used.
 
-    Parameters
-    ----------
-    mechanism : OutputPerturbation
-        The base M~, run on k records.
-    population : Population
-    n, k : int
-        Records of a data set and of a sub-sample, 1 <= k <= n.
+    The base M~ of the mechanism is run on k of n records, 1 <= k <= n. ValueError as in
+    :func:`global_subsampling_sensitivity`; or if a variance is negative.
 
-    Raises
-    ------
-    ValueError
-        As in :func:`global_subsampling_sensitivity`; or if a variance is negative.
-
-    Examples
-    --------
     >>> from dprl.privacy import averaging_query
     >>> coin = Population([0, 1], [0.5, 0.5])
     >>> base = OutputPerturbation(averaging_query(), lambda x: np.full(len(x), 0.04))

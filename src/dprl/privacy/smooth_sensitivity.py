@@ -46,20 +46,9 @@ def smoothing_constants(
 
     For a promise use :class:`GaussianSmoothing`, which refuses what is not proved.
 
-    Parameters
-    ----------
-    epsilon, delta : array_like
-        epsilon > 0; delta in (0, 1).
-    dimension : array_like
-        d >= 1. The three broadcast.
+    epsilon > 0, delta in (0, 1) and dimension d >= 1 broadcast; alpha and beta have the shape that
+    results.
 
-    Returns
-    -------
-    (ndarray, ndarray)
-        alpha and beta, of the broadcast shape.
-
-    Examples
-    --------
     >>> alpha, beta = smoothing_constants([0.1, 100.0], 0.1, 1)
     >>> alpha.round(4).tolist(), beta.round(6).tolist()
     ([122.3873, 0.1224], [0.006257, 6.256675])

@@ -278,16 +278,10 @@ def base_guarantee(
     Its epsilon is at least that of :func:`base_guarantee_printed`, up to 2.34 times it, and its
     delta is larger by the factor e^eps of the printed epsilon.
 
-    Parameters and return value as in :func:`base_guarantee_printed`.
+    Parameters and return value as in :func:`base_guarantee_printed`, without its condition on eps*:
+    a ValueError only if delta' is not below delta*, or the base delta comes out as 1 or more, that
+    is mk <= n (delta* - delta').
 
-    Raises
-    ------
-    ValueError
-        If delta' is not below delta*, or if the base delta comes out as 1 or more, that is
-        mk <= n (delta* - delta'). There is no condition on eps*.
-
-    Examples
-    --------
     >>> epsilon, delta = base_guarantee(1.0, 1e-5, n=10_000, m=16, k=2500)
     >>> round(epsilon, 4), round(delta, 10)
     (0.1779, 1.25e-06)

@@ -106,14 +106,9 @@ def _flow(s: FloatArray, effects: FloatArray, days: float, substeps: int) -> Flo
 def fixed_point(near: ArrayLike, rti: float = 0.0, pi: float = 0.0) -> FloatArray:
     """The fixed point that Newton's method finds from ``near``, shape (6,).
 
-    Raises
-    ------
-    ValueError
-        If the guess is not six positive numbers, or the method does not reach a
-        point at which every rate is below 1e-9 of its state.
+    ValueError if the guess is not six positive numbers, or the method does not reach a point at
+    which every rate is below 1e-9 of its state.
 
-    Examples
-    --------
     >>> fixed_point(UNTREATED)[[0, 4, 5]].round(2).tolist()
     [163572.75, 63918.6, 23.54]
     >>> fixed_point(HEALTHY)[[0, 4, 5]].round(2).tolist()

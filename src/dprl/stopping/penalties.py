@@ -112,25 +112,10 @@ def threshold_sums(
     A new point changes one block on each level of the tree. All times and all runs of a level
     are computed together.
 
-    Parameters
-    ----------
-    points : array_like, shape (n,) or (runs, n)
-    signs : array_like of -1 and 1, shape (n,) or (runs, n)
-    labels : array_like of 0 and 1, shape (n,) or (runs, n), optional
-        As in :func:`threshold_penalty`.
+    points, signs and labels as in :func:`threshold_penalty`, each of shape (n,) or (runs, n), as
+    the result. ValueError if there is no point, a point is not finite, a sign or label is not one,
+    or the shapes do not agree.
 
-    Returns
-    -------
-    ndarray of int, shape (n,) or (runs, n)
-
-    Raises
-    ------
-    ValueError
-        If there is no point, a point is not finite, a sign is not -1 or 1, a label is not 0
-        or 1, or the shapes do not agree.
-
-    Examples
-    --------
     >>> threshold_sums([0.3, 0.1, 0.2], [1, 1, -1]).tolist()
     [1, 2, 1]
     >>> threshold_sums([0.3, 0.1, 0.2], [1, 1, -1], labels=[0, 1, 1]).tolist()
