@@ -40,9 +40,7 @@ from dprl._validation import FloatArray
 
 #: The kinds of trajectories that can be accused.
 KINDS = ("member", "held-out", "other")
-
-# Numbers that one batch of a simulation may hold, 80 MB.
-_AT_ONCE = 10**7
+_AT_ONCE = 10**7  # numbers in one batch of a simulation, 80 MB
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,8 @@ class GaussianGame:
 
     Parameters
     ----------
-    members : int
-        M, trajectories that train one model, >= 2.
-    dimensions : int
-        d >= 1.
+    members, dimensions : int
+        M >= 2, trajectories that train one model, and d >= 1.
     spread : float
         tau, standard deviation of policies per coordinate, in units of that of the
         trajectories of one policy; >= 0.
@@ -88,9 +84,7 @@ class GaussianGame:
         return 1 + weight / self.members + self.noise**2 + away
 
     def tpr(self, fpr: ArrayLike, positives: str, negatives: str) -> FloatArray:
-        """The ROC curve of the score, exact, (2): the TPR at each ``fpr`` in [0, 1], shape (...).
-
-        ``positives`` and ``negatives`` are two of :data:`KINDS`.
+        """The ROC curve (2) of two of :data:`KINDS`: the TPR at each ``fpr`` in [0, 1].
 
         Examples
         --------
@@ -122,21 +116,10 @@ class GaussianGame:
     def scores(
         self, runs: int, rng: np.random.Generator, clip: float | None = None
     ) -> dict[str, FloatArray]:
-        """Play the game, without the formulas: one accused of each kind per model; O(runs M d).
+        """Scores (runs,) of one accused of each kind per model, played; O(runs M d).
 
-        Parameters
-        ----------
-        runs : int
-            Independent models, >= 1.
-        rng : numpy.random.Generator
-        clip : float, optional
-            Largest norm of a trajectory inside the mean (1): longer ones are shortened to it. Then
-            replacing one moves the mean by at most 2 clip / M. The accused are not clipped.
-
-        Returns
-        -------
-        dict of str to ndarray, shape (runs,)
-            The scores, by kind.
+        With ``clip`` > 0, trajectories in the mean (1) are shortened to that norm: replacing one
+        then moves the mean by at most 2 clip / M. The accused are not clipped.
         """
         number, source = check.whole("runs", runs), check.generator(rng)
         limit = None if clip is None else check.positive("clip", clip)

@@ -50,8 +50,7 @@ class ConfusionCounts:
     Parameters
     ----------
     tp, tn, fp, fn : array_like, shapes that broadcast to one shape (...)
-        True positives, true negatives, false positives, false negatives; >= 0.
-        Fractions are allowed: expected counts, or shares of a population.
+        >= 0. Fractions are allowed: expected counts, or shares of a population.
 
     Examples
     --------
@@ -126,11 +125,7 @@ class ConfusionCounts:
 
     @property
     def f1(self) -> FloatArray:
-        """F1, equation (2.15), in [0, 1], by its form in the counts.
-
-        It equals the harmonic mean of precision and recall wherever that is defined, and is 0
-        where TP = 0 while FP + FN > 0. NaN if TP = FP = FN = 0.
-        """
+        """F1, equation (2.15) by the counts, in [0, 1]; NaN if TP = FP = FN = 0."""
         return _ratio(2 * self.tp, 2 * self.tp + self.fp + self.fn)
 
     @property
@@ -147,14 +142,9 @@ class ConfusionCounts:
 
 
 def confusion(labels: ArrayLike, answers: ArrayLike) -> ConfusionCounts:
-    """Count the answers of an attack.
+    """Count the answers (..., n) of attacks, one in each row, beside the labels (n,), the truth.
 
-    Parameters
-    ----------
-    labels : array_like of bool or of 0 and 1, shape (n,)
-        The truth, 1 for a member; n >= 1.
-    answers : array_like of bool or of 0 and 1, shape (..., n)
-        What the attack says; leading axes are separate attacks, and the shape of the counts.
+    Both are booleans, or 0 and 1 for a member; n >= 1. The counts have shape (...).
 
     Examples
     --------
@@ -178,12 +168,8 @@ def confusion(labels: ArrayLike, answers: ArrayLike) -> ConfusionCounts:
 def confusion_at(labels: ArrayLike, scores: ArrayLike, thresholds: ArrayLike) -> ConfusionCounts:
     """Count the answers "member where the score is at least the threshold"; O((n + t) log n).
 
-    Parameters
-    ----------
-    labels, scores : array_like, shape (n,)
-        As in :func:`roc_curve`, but one kind of labels suffices.
-    thresholds : array_like, shape (...)
-        t numbers, also infinite ones. The counts have their shape.
+    Labels and scores as in :func:`roc_curve`, but one kind of labels suffices. The counts have the
+    shape of the t thresholds, which may be infinite.
 
     Examples
     --------
@@ -255,12 +241,8 @@ class RocCurve:
 def roc_curve(labels: ArrayLike, scores: ArrayLike) -> RocCurve:
     """The ROC curve of a score, one point per distinct score; O(n log n).
 
-    Parameters
-    ----------
-    labels : array_like of bool or of 0 and 1, shape (n,)
-        The truth, 1 for a member; both kinds must occur.
-    scores : array_like, shape (n,)
-        Larger speaks for a member; finite.
+    Labels (n,) are the truth, booleans or 1 for a member; both kinds must occur. Scores (n,) are
+    finite; larger speaks for a member.
 
     Examples
     --------
@@ -291,8 +273,6 @@ class OperatingPoint:
         Measured rates and their intervals, in [0, 1].
     positives, negatives : int
         Pairs measured, >= 1.
-    confidence : float
-        Of each interval, in (0, 1).
     chosen_elsewhere : bool
         Whether the threshold was chosen on other data; if not, see :func:`tpr_at_fpr`.
     """
@@ -313,16 +293,10 @@ class OperatingPoint:
 def operating_point(
     labels: ArrayLike, scores: ArrayLike, threshold: float, confidence: float = 0.95
 ) -> OperatingPoint:
-    """Measure a rule whose threshold was fixed without these data.
+    """Measure a rule whose threshold was fixed without these data, by :func:`threshold_on`, say.
 
-    Parameters
-    ----------
-    labels, scores : array_like, shape (n,)
-        As in :func:`roc_curve`.
-    threshold : float
-        Any number, also infinite; from :func:`threshold_on` on shadow data, say.
-    confidence : float
-        Of each of the two intervals, in (0, 1).
+    Labels and scores as in :func:`roc_curve`; ``threshold`` may be infinite, and ``confidence``, in
+    (0, 1), is that of each of the two intervals.
 
     Examples
     --------
@@ -371,14 +345,8 @@ def tpr_at_fpr(
     Beta(K + 1, n - K) distributed, of which the upper Clopper-Pearson end for K of n is a
     quantile. It can exceed ``fpr`` by much: 0.037 for K = 0, n = 100.
 
-    Parameters
-    ----------
-    labels, scores, confidence
-        As in :func:`operating_point`.
-    fpr : float
-        Allowed false positive rate, in [0, 1].
-    chosen_on : (labels, scores), optional
-        Other data to choose the threshold on.
+    ``fpr`` lies in [0, 1], ``chosen_on`` is (labels, scores); the rest as in
+    :func:`operating_point`.
 
     Examples
     --------
@@ -413,12 +381,10 @@ def threshold_on(
     """Choose a threshold, on shadow data: never on the data that measure the attack.
 
     The thesis (section 5.7.2) takes the best of 0.1, ..., 0.9 on what it evaluates, which
-    makes the result optimistic.
+    makes the result optimistic. Labels and scores as in :func:`roc_curve`.
 
     Parameters
     ----------
-    labels, scores : array_like, shape (n,)
-        Shadow data, as :func:`roc_curve`.
     fpr : float, optional
         Then: the smallest score with at most this false positive rate, in [0, 1]; infinity
         if there is none.
@@ -451,17 +417,10 @@ def threshold_on(
 def summary(labels: ArrayLike, scores: ArrayLike, threshold: float = 0.5) -> dict[str, float]:
     """The numbers of one attack, as table 5.2 of the thesis has them and more.
 
-    Parameters
-    ----------
-    labels, scores, threshold
-        As in :func:`operating_point`; 0.5 is a threshold for probabilities, 0 for log-odds.
-
-    Returns
-    -------
-    dict
-        ``accuracy``, ``precision``, ``recall``, ``f1``, ``mcc`` at the threshold (NaN where
-        0/0, see :class:`ConfusionCounts`); ``auc``; ``tpr_at_fpr_1pct`` and
-        ``tpr_at_fpr_01pct``, the TPR at an FPR of at most 1 % and 0.1 % on these very data.
+    ``accuracy``, ``precision``, ``recall``, ``f1``, ``mcc`` at the threshold (NaN where 0/0, see
+    :class:`ConfusionCounts`); ``auc``; ``tpr_at_fpr_1pct`` and ``tpr_at_fpr_01pct``, the TPR at an
+    FPR of at most 1 % and 0.1 % on these very data. Arguments as in :func:`operating_point`; 0.5
+    is a threshold for probabilities, 0 for log-odds.
 
     Examples
     --------
@@ -520,7 +479,7 @@ def clustered_interval(
     Parameters
     ----------
     values : array_like, shape (n,)
-        One number per draw, for example the accuracy; finite.
+        One finite number per draw, for example the accuracy.
     clusters : array_like of int, shape (n,) or (n, r)
         The oracles that each draw uses: two or more, none of them in every draw.
     confidence : float

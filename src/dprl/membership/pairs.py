@@ -77,12 +77,7 @@ def pad_actions(actions: ArrayLike, lengths: ArrayLike, length: int) -> Actions:
     lengths : array_like of int, shape (n,)
         Number of actions of each trajectory, 1 .. T.
     length : int
-        The clipping length L, 1 .. T: beyond T every entry would be padding.
-
-    Returns
-    -------
-    ndarray, shape (n, L, d_A)
-        float32 if the actions are, else float64.
+        The clipping length L, 1 .. T. The result, (n, L, d_A), is float32 if the actions are.
 
     Examples
     --------
@@ -116,19 +111,10 @@ def padding_share(lengths: ArrayLike, length: int) -> FloatArray:
 
 
 def format_pairs(inputs: Recorded, outputs: Recorded, length: int | None = None) -> Actions:
-    """Join trajectories in pairs: same initial states checked, padded, cut, joined.
+    """Join trajectories in pairs, padded and cut, shape (n, 2 d_A, L): inputs above outputs.
 
-    Parameters
-    ----------
-    inputs, outputs : Recorded
-        n trajectories each; row i of both starts in the same physics state, to the last bit.
-    length : int, optional
-        The clipping length, 1 .. T; T if it is left out and both have the same.
-
-    Returns
-    -------
-    ndarray, shape (n, 2 d_A, L)
-        First the d_A channels of the input, then those of the output; time is last.
+    Row i of both starts in the same physics state, to the last bit. The clipping length L is in
+    1 .. T; T if it is left out and both have the same.
     """
     starts = [_starts(*one) for one in (("inputs", inputs), ("outputs", outputs))]
     if starts[0].shape != starts[1].shape:
@@ -169,7 +155,7 @@ class Trajectory(NamedTuple):
     Attributes
     ----------
     oracle, half : int
-        >= 0, and 0 or 1: which half the oracle collected, or trained the model.
+        >= 0, and 0 or 1: the half that the oracle collected, or that trained the model.
     output : bool
         False: collected by the oracle. True: the roll-out of the model.
     state : int
@@ -292,17 +278,15 @@ class DataFormatter:
 
     Parameters
     ----------
-    inputs : sequence of sequences of Recorded, [oracle][half]
-        The trajectories that each oracle collected: two halves of M each.
-    outputs : sequence of sequences of Recorded, [oracle][half]
-        The roll-outs of the model that was trained on that half, from the same states.
+    inputs, outputs : sequence of sequences of Recorded, [oracle][half]
+        The trajectories that each oracle collected, two halves of M each, and the roll-outs of the
+        model that was trained on that half, from the same states.
     length : int, optional
         The clipping length, see :func:`format_pairs`.
     states : array_like of int, shape (k,), optional
         Numbers of the initial states to use, each once; all M if left out.
     decorrelated : numpy.random.Generator, optional
-        If given, the actions of each set of inputs are pooled over ``states`` and drawn anew by
-        :func:`decorrelate`, once for each set; outputs stay as they are.
+        If given, each set of inputs goes through :func:`decorrelate` once, pooled over ``states``.
     """
 
     def __init__(
@@ -328,7 +312,7 @@ class DataFormatter:
     def label(
         self, judged: int, other: int | None = None, labels: str = "as-printed", half: int = 0
     ) -> LabelledPairs:
-        """Positive and negative pairs for one model, labelled in one of the ways of the module.
+        """Positives, then as many negatives, for one model: 2 M pairs, or 4 M with swap-twins.
 
         Parameters
         ----------
@@ -339,13 +323,7 @@ class DataFormatter:
         labels : str
             One of :data:`LABELS`.
         half : int
-            0 or 1: which of the oracle's two models is judged. The negatives of another oracle
-            are of the same half.
-
-        Returns
-        -------
-        LabelledPairs
-            Positives first; as many negatives. 2 M pairs, or 4 M with swap-twins.
+            0 or 1: of the model that is judged, and of the negatives of another oracle.
         """
         if labels not in LABELS:
             raise ValueError(f"unknown labels {labels!r}, expected one of {', '.join(LABELS)}")
@@ -447,9 +425,8 @@ def concatenate(parts: Sequence[LabelledPairs]) -> LabelledPairs:
 def require_disjoint(*parts: LabelledPairs) -> None:
     """Refuse sets of pairs of which two share a trajectory.
 
-    A trajectory counts as shared if it is an input or an output in both, or if its actions
-    were pooled for one and it occurs in the other. O(n log n). The ValueError names the first
-    shared trajectory, and how many there are.
+    A trajectory counts as shared if it is an input or an output in both, or if its actions were
+    pooled for one and it occurs in the other. The ValueError names the first. O(n log n).
     """
     for part in parts:
         check.instance("parts", part, LabelledPairs)
@@ -483,15 +460,8 @@ def split(
     """Split pairs in two that share no trajectory, by the number of the initial state.
 
     An output occurs in a positive and in a negative pair, an input in the pairs of several
-    models. All of these have one initial state, so drawing states keeps them together.
-
-    Parameters
-    ----------
-    pairs : LabelledPairs
-        Not decorrelated: then split the states (:func:`split_states`) and decorrelate each part.
-    share : float
-        Of the initial states that go to the second part, in (0, 1).
-    rng : numpy.random.Generator
+    models. All of these have one initial state, so drawing states (:func:`split_states`) keeps them
+    together. Decorrelated pairs are refused: split the states, then decorrelate each part.
     """
     check.instance("pairs", pairs, LabelledPairs)
     if pairs.pool.size:
@@ -519,15 +489,9 @@ def decorrelate(actions: ArrayLike, lengths: ArrayLike, rng: np.random.Generator
     which "trajectories of the desired length" are drawn. Each drawn action is uniform over
     the pool, independently (with replacement).
 
-    The order in time is not all that is lost: lengths and padding are gone, and so is what one
-    trajectory has of its own, and with it the tie to the initial state. What stays is the
-    pool's distribution.
-
-    Parameters
-    ----------
-    actions, lengths : array_like, shapes (n, T, d_A) and (n,)
-        As in :func:`pad_actions`; what stands beyond a trajectory's length is not pooled.
-    rng : numpy.random.Generator
+    Not only the order in time is lost: lengths and padding are gone, and what one trajectory has
+    of its own, and with it the tie to the initial state. Actions (n, T, d_A) and lengths (n,) as
+    in :func:`pad_actions`.
     """
     a = _actions("actions", actions)
     n, steps, _ = a.shape

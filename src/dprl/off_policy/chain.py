@@ -6,9 +6,9 @@ policy is its probability to stay: p_b for the behaviour, p for the target, and 
 
     rho = p / p_b for a step that stays,   (1 - p) / (1 - p_b) for one that moves.   (1)
 
-With p = p_b the data are on-policy. The chain never turns back, so a trajectory
-is its first state and how often it stayed in each later one: 2 n bytes instead
-of all its steps. The absorbing end has features 0, so A_i is bidiagonal.
+With p = p_b the data are on-policy. The chain never turns back, so a trajectory is its first state
+and how often it stayed in each later one: 2 n bytes. The absorbing end has features 0, so A_i is
+bidiagonal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHUNK = 1 << 15  # trajectories held in wide integers at one time
 
 @dataclass(frozen=True, eq=False)
 class TwoPolicyChain:
-    """The chain under a behaviour and a target policy.
+    """The chain under a behaviour and a target policy, ``behaviour`` and ``target`` (Chain).
 
     Parameters
     ----------
@@ -48,21 +48,10 @@ class TwoPolicyChain:
         Uniform over the N states, or state 1.
     convention : str
         A key of :data:`dprl.mdp.CHAIN_CONVENTIONS`; it settles what the paper leaves open. With
-        "outside-arrival" the N states are those that the agent leaves, the absorbing one is behind
-        them, and all trajectories start before it. With "inside-arrival" the absorbing one is the
-        last of the N, and one trajectory in N of a uniform start has no steps. 40 states of which
-        one absorbs and none starts there: N = 39, "outside". The "occupancy" conventions pay one
-        step later, for being at the end.
-
-    Attributes
-    ----------
-    behaviour, target : Chain
-        The two chains.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range or a name is unknown.
+        "outside-arrival" the absorbing state is behind the N, and all trajectories start before it.
+        With "inside-arrival" it is the last of the N, and one trajectory in N of a uniform start
+        has no steps. 40 states of which one absorbs and none starts there: N = 39, "outside". The
+        "occupancy" conventions pay one step later, for being at the end.
 
     Examples
     --------
@@ -118,7 +107,6 @@ class ChainData:
     Attributes
     ----------
     chain : TwoPolicyChain
-        Where they come from.
     start : ndarray of int16, shape (m,)
         First state, 0 .. n - 1, or n where it is the absorbing one.
     stays : ndarray of int16, shape (m, n)
@@ -164,22 +152,11 @@ class ChainData:
     def statistics(
         self, weighting: Weighting, dtype: DTypeLike = np.float64
     ) -> BidiagonalStatistics:
-        """A_i, b_i and C_i of Xie et al., equation (2.2), in O(m n).
+        """A_i, b_i and C_i of Xie et al., equation (2.2), in O(m n), in float64 or float32.
 
         With k stays in state s, its diagonal entry of A_i is v_L (k rho_stay (1 - gamma) +
-        rho_move), the one above it -v_L gamma rho_move, and its entry of C_i is v_L (k + 1).
-
-        Parameters
-        ----------
-        weighting : {"sum", "mean", "printed"}
-            A key of :data:`dprl.off_policy.saddle_point.WEIGHTINGS`.
-        dtype : {float64, float32}
-            Of the result; 4 m n numbers.
-
-        Raises
-        ------
-        ValueError
-            If the weighting is unknown, or "printed" and some L = 1.
+        rho_move), the one above it -v_L gamma rho_move, and its entry of C_i is v_L (k + 1); v_L
+        as in :func:`dprl.off_policy.saddle_point.trajectory_weights`.
         """
         m, n = self.stays.shape
         if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -208,26 +185,8 @@ def simulate_behaviour(
 ) -> ChainData:
     """m trajectories of the behaviour policy.
 
-    The number of stays in a state is geometric, P(k) = (1 - p_b) p_b^k, and
-    independent of all else.
-
-    Parameters
-    ----------
-    chain : TwoPolicyChain
-        The chain and its policies.
-    n_trajectories : int
-        m >= 1.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ChainData
-        O(m n) time; 2 n bytes for each trajectory.
-
-    Raises
-    ------
-    ValueError
-        If m < 1, or a count of stays does not fit 16 bits, as for p_b very near 1.
+    The number of stays in a state is geometric, P(k) = (1 - p_b) p_b^k, and independent of all
+    else; one that does not fit 16 bits, as for p_b very near 1, is a ValueError.
 
     Examples
     --------

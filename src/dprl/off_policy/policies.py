@@ -1,9 +1,9 @@
 r"""Policies as arrays of probabilities, and the ratios of two of them.
 
-An array of shape (..., k) holds pi(a | s), the k actions in its last axis, for
-whatever rows the other axes stand for: states, or the steps of a data set. The
-importance ratio of a step is rho = pi(a | s) / pi_b(a | s) for the action a
-that the behaviour policy took there (Xie et al., section 2).
+An array of shape (..., k) holds pi(a | s), the k actions in its last axis, for whatever rows the
+other axes stand for: states, or the steps of a data set. The importance ratio of a step is
+rho = pi(a | s) / pi_b(a | s) for the action a that the behaviour policy took there (Xie, Thomas and
+Miklau 2019, section 2).
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ def softmax(q: ArrayLike, temperature: float) -> FloatArray:
     [0.881, 0.119]
     """
     values = _actions(q)
-    power = (values - values.max(axis=-1, keepdims=True)) / check.positive(
-        "temperature", temperature
-    )
-    weight = np.exp(power)
+    t = check.positive("temperature", temperature)
+    weight = np.exp((values - values.max(axis=-1, keepdims=True)) / t)
     out: FloatArray = weight / weight.sum(axis=-1, keepdims=True)
     return out
 
@@ -69,10 +67,9 @@ def importance_ratios(target: ArrayLike, behaviour: ArrayLike, actions: ArrayLik
     Parameters
     ----------
     target, behaviour : array_like, shape (T, k)
-        pi and pi_b at the states of the T steps, one row for each; rows sum to
-        one within 1e-9; those of a type such as float32 within its rounding, and they are then
-        divided by their sum. For private evaluation both must be public: known from the
-        design, or estimated from other data.
+        pi and pi_b at the states of the T steps; rows sum to one within 1e-9, or within the
+        rounding of a type such as float32, and are then divided by their sum. For private
+        evaluation both must be public: known from the design, or estimated from other data.
     actions : array_like of int, shape (T,)
         The actions taken, in 0 .. k - 1.
 
@@ -84,14 +81,8 @@ def importance_ratios(target: ArrayLike, behaviour: ArrayLike, actions: ArrayLik
     Raises
     ------
     ValueError
-        If shapes do not fit, a row is not a distribution, an action does not
-        exist, an action was taken that the behaviour policy never takes, or at
-        some step the target policy takes an action that the behaviour policy
-        never takes: no weights make up for what the data cannot hold.
-
-    Notes
-    -----
-    Source: Xie, Thomas and Miklau (2019), section 2.
+        Also if an action was taken that the behaviour policy never takes, or if the target policy
+        takes one at some step: no weights make up for what the data cannot hold.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 r"""The exact A, b and C of finite processes, for each weighting of the steps.
 
-The weight v_L of a trajectory depends on its length, which depends on what
-comes after each step: E[v_L sum_t x_t] is not w times a sum over states. But
+The weight v_L of a trajectory depends on its length, which depends on what comes after each step:
+E[v_L sum_t x_t] is not w times a sum over states. But
 
     1/L = integral over [0, 1] of z^{L-1} dz,    1/(L-1) = that of z^{L-2},  (1)
 
@@ -47,30 +47,24 @@ def exact_saddle_point(
     Parameters
     ----------
     behaviour, target : MarkovRewardProcess or Chain
-        What the two policies leave of one decision process; the same states,
-        discount and terminal states. The target takes no transition that the
-        behaviour never takes. Start and lengths are the behaviour's.
+        What the two policies leave of one decision process; the same states, discount and terminal
+        states. The target takes no transition that the behaviour never takes. Start and lengths are
+        the behaviour's; a trajectory that starts in a terminal state has no steps and adds 0.
     weighting : {"sum", "mean", "printed"}
         A key of :data:`dprl.off_policy.saddle_point.WEIGHTINGS`.
     features : array_like, shape (n, d), optional
-        phi_s of the n states that are not terminal, in order; terminal states
-        have features 0. Default: one feature per state.
-
-    Returns
-    -------
-    SaddlePoint
-        Of d features. A trajectory that starts in a terminal state has no
-        steps and adds 0. O(nodes n^3) time.
+        phi_s of the n states that are not terminal, in order; terminal states have features 0.
+        Default: one feature per state.
 
     Raises
     ------
     ValueError
-        If the processes do not fit together, a trajectory may never end, or under "printed" one may
-        have a single step: the expectation of 1 / (L - 1) is then infinite.
+        Also if a trajectory may never end, or under "printed" one may have a single step: the
+        expectation of 1 / (L - 1) is then infinite.
 
     Notes
     -----
-    Source: Xie, Thomas and Miklau (2019), the display under (2.1).
+    O(nodes n^3). Source: Xie, Thomas and Miklau (2019), the display under (2.1).
 
     Examples
     --------

@@ -15,7 +15,7 @@ w being the dual vector. At its best w it is half the mean squared projected Bel
 
     MSPBE(theta) = (b - A theta)^T C^{-1} (b - A theta) = 2 max_w L.        (3)
 
-The weight v_L has no default, since it decides what is estimated (:data:`WEIGHTINGS`).
+The weight v_L (:data:`WEIGHTINGS`) has no default, since it decides what is estimated.
 """
 
 from __future__ import annotations
@@ -44,20 +44,10 @@ _CHUNK = 1 << 22
 
 
 def trajectory_weights(lengths: ArrayLike, weighting: Weighting) -> FloatArray:
-    """v_L of equation (1) for trajectories of L steps.
+    """v_L of equation (1), shape (m,), for trajectories of L >= 0 steps; 0 for one without steps.
 
-    Parameters
-    ----------
-    lengths : array_like of int, shape (m,)
-        Steps L >= 0 of each trajectory. One without steps has weight 0.
-    weighting : {"sum", "mean", "printed"}
-        A key of :data:`WEIGHTINGS`.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, a length is negative or not an integer, or one
-        equals 1 under "printed", which divides by L - 1.
+    ``weighting`` is a key of :data:`WEIGHTINGS`. ValueError for a length of 1 under "printed",
+    which divides by L - 1.
 
     Examples
     --------
@@ -81,25 +71,31 @@ def trajectory_weights(lengths: ArrayLike, weighting: Weighting) -> FloatArray:
     return np.divide(1.0, divisor, out=np.zeros_like(divisor), where=length > 0)
 
 
+class _Sizes:
+    """m and n, which both kinds of statistics read off b, shape (m, n)."""
+
+    b: NDArray[Any]
+
+    @property
+    def n_trajectories(self) -> int:
+        """m."""
+        return int(self.b.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """n."""
+        return int(self.b.shape[1])
+
+
 @dataclass(frozen=True, eq=False)
-class Statistics:
-    """A_i, b_i and C_i of m trajectories, equation (1).
+class Statistics(_Sizes):
+    """A_i, b_i and C_i of m trajectories and n features, equation (1); finite.
 
     Parameters
     ----------
-    a : array_like, shape (m, n, n)
-        A_i, for n features.
+    a, c : array_like, shape (m, n, n)
     b : array_like, shape (m, n)
-        b_i.
-    c : array_like, shape (m, n, n)
-        C_i.
-
-    float32 is kept, all else becomes float64.
-
-    Raises
-    ------
-    ValueError
-        If a shape does not fit or an entry is not finite.
+        float32 is kept, all else becomes float64.
     """
 
     a: NDArray[Any]
@@ -113,29 +109,13 @@ class Statistics:
             _store(self, name, shape)
         object.__setattr__(self, "b", b)
 
-    @property
-    def n_trajectories(self) -> int:
-        """m."""
-        return int(self.b.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        """n."""
-        return int(self.b.shape[1])
-
     def mean(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Means of A_i, b_i, C_i over the trajectories, in float64."""
         return _mean(self.a), _mean(self.b), _mean(self.c)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Statistics]) -> Statistics:
-        """The trajectories of all parts, one part after the other.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is no part, one is not a Statistics, or the numbers of features differ.
-        """
+        """The trajectories of one or more parts, of one number of features."""
         every = list(parts)
         for part in every:
             check.instance("each of parts", part, Statistics)
@@ -148,29 +128,18 @@ class Statistics:
 
 
 @dataclass(frozen=True, eq=False)
-class BidiagonalStatistics:
+class BidiagonalStatistics(_Sizes):
     """A_i, b_i and C_i where A_i is bidiagonal and C_i diagonal.
 
-    So it is with one feature per state of a chain that only stays or moves one
-    to the right: O(n) numbers for each trajectory rather than O(n^2).
+    So it is with one feature per state of a chain that only stays or moves one to the right: O(n)
+    numbers for each trajectory rather than O(n^2). float32 is kept, all else becomes float64.
 
     Parameters
     ----------
-    diagonal : array_like, shape (m, n)
-        Diagonal of A_i.
-    above : array_like, shape (m, n - 1)
-        Entries (s, s + 1) of A_i.
-    b : array_like, shape (m, n)
-        b_i.
-    c : array_like, shape (m, n)
-        Diagonal of C_i.
-
-    float32 is kept, all else becomes float64.
-
-    Raises
-    ------
-    ValueError
-        If a shape does not fit or an entry is not finite.
+    diagonal, above : array_like, shapes (m, n) and (m, n - 1)
+        Diagonal of A_i, and its entries (s, s + 1).
+    b, c : array_like, shape (m, n)
+        b_i, and the diagonal of C_i.
     """
 
     diagonal: NDArray[Any]
@@ -184,16 +153,6 @@ class BidiagonalStatistics:
         object.__setattr__(self, "diagonal", diagonal)
         for name, shape in (("above", (m, n - 1)), ("b", (m, n)), ("c", (m, n))):
             _store(self, name, shape)
-
-    @property
-    def n_trajectories(self) -> int:
-        """m."""
-        return int(self.b.shape[0])
-
-    @property
-    def n_features(self) -> int:
-        """n."""
-        return int(self.b.shape[1])
 
     def dense(self) -> Statistics:
         """The same as full matrices; O(m n^2) memory."""
@@ -222,15 +181,8 @@ class FeatureSteps:
         phi_t of all steps, trajectory after trajectory.
     next_features : array_like, shape (T, n)
         phi_{t+1}; zero where the step ends the episode.
-    rewards : array_like, shape (T,)
-        r_t.
-    ratios : array_like, shape (T,)
-        rho_t >= 0; ones when on-policy.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a ratio is negative or an entry is not finite.
+    rewards, ratios : array_like, shape (T,)
+        r_t, and rho_t >= 0; ones when on-policy.
     """
 
     features: FloatArray
@@ -267,10 +219,10 @@ def trajectory_statistics(
     weighting: Weighting,
     dtype: DTypeLike = np.float64,
 ) -> Statistics:
-    """A_i, b_i and C_i of trajectories stored end to end, equation (1).
+    """A_i, b_i and C_i of trajectories stored end to end, equation (1); O(T n^2).
 
-    rho_t weighs the temporal difference, hence A_i and b_i; C_i goes without,
-    as the paper prints it.
+    rho_t weighs the temporal difference, hence A_i and b_i; C_i goes without, as the paper prints
+    it.
 
     Parameters
     ----------
@@ -281,19 +233,9 @@ def trajectory_statistics(
     discount : float
         gamma in [0, 1).
     weighting : {"sum", "mean", "printed"}
-        A key of :data:`WEIGHTINGS`.
+        As in :func:`trajectory_weights`.
     dtype : {float64, float32}
         Of the result.
-
-    Returns
-    -------
-    Statistics
-        O(T n^2) time; beyond the result, memory for a bounded number of steps or of one trajectory.
-
-    Raises
-    ------
-    ValueError
-        If lengths do not sum to T, or a trajectory has one step under "printed".
 
     Notes
     -----
@@ -385,24 +327,9 @@ def gradient(
 ) -> FloatArray:
     """Primal and negative dual gradient of (2), stacked (Xie et al., equation 4.1).
 
-    B(theta, w) = [-A^T w; A theta + C w - b]. A step of size beta against it is
-    one step of GTD2, equation (2.3).
-
-    Parameters
-    ----------
-    theta, w : array_like, shape (..., n)
-        Primal and dual vector.
-    a, b, c : array_like, shapes (..., n, n), (..., n), (..., n, n)
-        A, b, C, or those of single trajectories. Leading axes are broadcast.
-
-    Returns
-    -------
-    ndarray, shape (..., 2 n)
-
-    Raises
-    ------
-    ValueError
-        If a shape does not fit or an entry is not finite.
+    B(theta, w) = [-A^T w; A theta + C w - b], shape (..., 2 n). A step of size beta against it is
+    one step of GTD2, equation (2.3). theta, w and b have shape (..., n), A and C, or those of
+    single trajectories, (..., n, n); leading axes are broadcast.
 
     Examples
     --------
@@ -434,26 +361,11 @@ def gradient(
 
 @dataclass(frozen=True, eq=False)
 class SaddlePoint:
-    """The system (A, b, C) of a population or a data set.
+    """The system (A, b, C) of a population or a data set; shapes (n, n), (n,), (n, n).
 
-    Parameters
-    ----------
-    a : array_like, shape (n, n)
-        A; may be singular.
-    b : array_like, shape (n,)
-        b.
-    c : array_like, shape (n, n)
-        C, symmetric and positive semidefinite.
-
-    Where C is singular, as with states that are never visited, its
-    pseudo-inverse takes the place of its inverse, and theta* is the shortest of
-    the minimisers.
-
-    Raises
-    ------
-    ValueError
-        If a shape does not fit, an entry is not finite, or C is not symmetric
-        positive semidefinite within rounding.
+    A may be singular; C is symmetric and positive semidefinite. Where C is singular, as with states
+    that are never visited, its pseudo-inverse takes the place of its inverse, and theta* is the
+    shortest of the minimisers.
 
     Examples
     --------
@@ -490,8 +402,8 @@ class SaddlePoint:
     def solution(self) -> tuple[FloatArray, FloatArray]:
         """theta* and w* (Xie et al., equation 6.2), shapes (n,).
 
-        theta* minimises (3), and w* = C^{-1} (b - A theta*), with A where the
-        paper prints A^T. If A can be inverted, theta* = A^{-1} b and w* = 0.
+        theta* minimises (3), and w* = C^{-1} (b - A theta*), with A where the paper prints A^T. If
+        A can be inverted, theta* = A^{-1} b and w* = 0.
         """
         root = self._root()
         theta = _least_squares(root @ self.a, root @ self.b)
@@ -544,12 +456,10 @@ def empirical(statistics: Statistics | BidiagonalStatistics) -> SaddlePoint:
 
 
 def lstd(statistics: Statistics | BidiagonalStatistics) -> FloatArray:
-    """Least-squares temporal differences: A^{-1} b of the data, shape (n,).
+    """Least-squares temporal differences: A^{-1} b of the data, shape (n,), without privacy.
 
-    Without privacy, and without C; the shortest least-squares solution where A is singular.
-
-    With the ratios in both A and b, and weighting "sum", this is WIS-LSTD(0) of
-    Mahmood, van Hasselt and Sutton (2014).
+    The shortest least-squares solution where A is singular. With weighting "sum" it is
+    :func:`wis_lstd`.
     """
     system = empirical(statistics)
     return _least_squares(system.a, system.b)
@@ -558,34 +468,17 @@ def lstd(statistics: Statistics | BidiagonalStatistics) -> FloatArray:
 def wis_lstd(steps: FeatureSteps, discount: float) -> FloatArray:
     r"""WIS-LSTD(0): least-squares temporal differences with weighted importance sampling.
 
-    At lambda = 0 each step is one sample, and the weight of its squared error is
-    its ratio, so that theta solves
+    Each step is one sample, and the weight of its squared error is its ratio, so that theta solves
 
         sum_t rho_t phi_t (phi_t - gamma phi_{t+1})^T theta = sum_t rho_t phi_t r_t.
 
-    With one feature per state, theta(s) is the mean of r + gamma theta(s') over
-    the visits of s with the weights rho_t / sum rho_t. The ordinary kind, which
-    leaves phi_t phi_t^T without rho_t, divides by the number of visits instead.
+    With one feature per state, theta(s) is the mean of r + gamma theta(s') over the visits of s
+    with the weights rho_t / sum rho_t. The ordinary kind, which leaves phi_t phi_t^T without rho_t,
+    divides by the number of visits instead. Trajectories may come in any order; the shortest
+    least-squares solution, shape (n,), where the matrix is singular; gamma in [0, 1).
 
-    Implemented is lambda = 0 only. For lambda > 0 the algorithm carries traces
-    that give back the products of ratios that were too much: not here.
-
-    Parameters
-    ----------
-    steps : FeatureSteps
-        Of all trajectories, in any order.
-    discount : float
-        gamma in [0, 1).
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        theta; the shortest least-squares solution where the matrix is singular.
-
-    Notes
-    -----
-    Source: Mahmood, van Hasselt and Sutton (2014), at lambda = 0. It equals
-    :func:`lstd` of :func:`trajectory_statistics` with weighting "sum".
+    Source: Mahmood, van Hasselt and Sutton (2014), at lambda = 0 only: the traces of lambda > 0,
+    which give back the products of ratios that were too much, are not here.
 
     Examples
     --------

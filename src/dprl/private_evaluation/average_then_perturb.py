@@ -56,12 +56,8 @@ class AverageDiagnostics:
     ----------
     mean : ndarray, shape (d,)
         (1/m) sum_i theta_i: a function of the data.
-    inclusions : int
-        b, the largest number of sub-samples with one trajectory in common; public.
-    sensitivity : float
-        (b/m) G of equation (2); public.
-    noise : float
-        Standard deviation of the noise; public.
+    inclusions, sensitivity, noise : int, float, float
+        b, (b/m) G of equation (2), and the standard deviation of the noise; public.
     """
 
     mean: FloatArray

@@ -24,14 +24,9 @@ CELLS = 2**21  # numbers in one working array
 
 @dataclass(frozen=True, eq=False)
 class PrivateEstimate:
-    """A release: noisy parameters and what they promise.
+    """A release: noisy parameters theta (..., d), of values Phi theta, and what they promise.
 
-    Attributes
-    ----------
-    theta : ndarray, shape (..., d)
-        The released parameters; values are Phi theta.
-    guarantee : Guarantee
-        Holds for each batch of the leading axes separately.
+    The guarantee holds for each batch of the leading axes separately.
     """
 
     theta: FloatArray

@@ -201,10 +201,8 @@ class SubsampleDiagnostics:
     ----------
     base : Guarantee
         What each base run promises; public.
-    mean : ndarray, shape (..., d)
-        (1/m) sum_i theta_i, the average of the estimates without noise.
-    sigma : ndarray, shape (..., m)
-        Noise of each base run.
+    mean, sigma : ndarray, shapes (..., d) and (..., m)
+        (1/m) sum_i theta_i, without noise, and the noise of each base run.
     noise : ndarray, shape (...)
         s of equation (1), the standard deviation of the released average.
     unvisited : ndarray, shape (..., N)

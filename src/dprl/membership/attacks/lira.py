@@ -39,9 +39,8 @@ def online(scores: ArrayLike, members: ArrayLike, *, groups: ArrayLike | None = 
     Parameters
     ----------
     scores : array_like, shape (models, records) or (models, records, k)
-        Score of each record under each model, larger for a member. With a last axis, k
-        scores of one record (say, one per time step) that are treated as independent
-        given membership: their ratios are added.
+        Larger for a member. With a last axis, k scores of one record (say, one per time step) that
+        are treated as independent given membership: their ratios are added.
     members : array_like of bool or of 0 and 1, shape (models, records)
         Whether the record was in the model's training data.
     groups : array_like of int, shape (models,), optional
@@ -89,13 +88,10 @@ def offline(
 ) -> FloatArray:
     r"""Standardised score (2) of every model against every record.
 
-    Only shadows that were *not* trained on the record are used: an attacker can train them
-    before knowing whom to accuse. With k scores of a record the k standardised scores are
-    added and divided by the root of k, which is standard normal again for a non-member
-    whose scores are independent.
-
-    Parameters, shapes, errors as for :func:`online`; shadows of the kind "in" are not needed. The
-    answer is roughly standard normal for a non-member.
+    Only shadows that were *not* trained on the record are used: an attacker can train them before
+    knowing whom to accuse. k standardised scores of a record are added and divided by the root of
+    k: for a non-member whose scores are independent the answer is roughly standard normal.
+    Parameters, shapes, errors as for :func:`online`.
 
     Examples
     --------

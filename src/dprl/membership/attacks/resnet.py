@@ -54,10 +54,10 @@ class ResNetSettings:
     bag_size : int
         Pairs m in a bag; 50 in the thesis.
     weight_decay : float
-        1 in table 5.1, with Adam; 0 switches it off. It acts on all parameters.
+        >= 0, on all parameters; 1 in table 5.1, with Adam.
     decay : {"l2", "decoupled"}
-        What a weight decay means: the gradient of half its multiple of the squared norm is
-        added to that of the loss (``torch.optim.Adam``), or the parameters shrink by the factor
+        What a weight decay means: the gradient of half its multiple of the squared norm is added to
+        that of the loss (``torch.optim.Adam``), or the parameters shrink by the factor
         1 - learning rate * weight decay in each step (AdamW). Not stated in the thesis.
     learning_rate : float
         Of Adam; 1e-3 in table 5.1.
@@ -119,9 +119,9 @@ def init(
 ) -> tuple[Parameters, Parameters]:
     """Fresh parameters and running statistics, float32.
 
-    Convolutions are normal with variance 2 / (k^2 h), h output channels (He et al. 2015, the
-    choice of torchvision); gains 1, shifts 0; the head uniform on +-1/sqrt(fan-in); statistics of
-    mean 0 and variance 1. ``channels`` are those of the input, 2 d_A for bags of pairs.
+    Convolutions are normal with variance 2 / (k^2 h), h output channels (He et al. 2015, the choice
+    of torchvision); gains 1, shifts 0; the head uniform on +-1/sqrt(fan-in); statistics of mean 0
+    and variance 1.
     """
     check.generator(rng)
     check.whole("channels", channels)
@@ -176,10 +176,9 @@ def apply(
 
 
 def convolution(x: Array, weights: Array, stride: int = 1) -> Array:
-    """Convolution with zero padding of (k - 1)/2 on each side, as one matrix product.
+    """Convolution of x (n, height, width, c) with weights (k, k, c, h), k odd, as one product.
 
-    Of x (n, height, width, c) with weights (k, k, c, h), k odd; shape
-    (n, ceil(height / stride), ceil(width / stride), h).
+    Zero padding of (k - 1)/2 on each side; (n, ceil(height / stride), ceil(width / stride), h).
     """
     kernel, _, fan_in, fan_out = weights.shape
     for axis in (1, 2):  # rows first, then columns of rows: 2 k copies instead of k^2

@@ -36,8 +36,7 @@ from dprl.agents import bcq
 from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.episodes import Episodes, Float32Array
 
-# Numbers in the widest layer when all models are asked at once: bounds the memory.
-_LAYER = 50_000_000
+_LAYER = 50_000_000  # numbers in the widest layer when all models are asked at once
 
 
 # -- closed loop ------------------------------------------------------------------------
@@ -49,7 +48,7 @@ def action_distance(
     lengths_in: ArrayLike | None = None,
     lengths_out: ArrayLike | None = None,
 ) -> FloatArray:
-    r"""Minus the distance of the mean actions, ``-|mean_t a_in - mean_t a_out|_1``.
+    r"""Minus the distance of the mean actions, ``-|mean_t a_in - mean_t a_out|_1``, shape (...).
 
     No network and no shadow model: one line, against which every trained attack on pairs
     should be compared.
@@ -57,15 +56,9 @@ def action_distance(
     Parameters
     ----------
     a_in, a_out : array_like, shapes (..., T, d_A) that broadcast to each other
-        Actions of the accused trajectory and of the model's roll-out, in the same order of
-        coordinates; T may differ. Finite.
+        Actions of the accused trajectory and of the model's roll-out; T may differ. Finite.
     lengths_in, lengths_out : array_like of int, shape (...), optional
         Steps that count, 1 ... T, of each. By default all of them, as for padded pairs.
-
-    Returns
-    -------
-    ndarray, shape (...)
-        At most 0.
 
     Examples
     --------
@@ -100,8 +93,7 @@ def step_distance(
     """Minus the mean over steps of ``|a_in[t] - a_out[t]|_1 / d_A``: step beside step.
 
     Only steps that both trajectories have count, so that a fall ends the comparison, and no more
-    than the first ``steps``. Shape (...), at most 0; the rest as for :func:`action_distance`, but
-    with one T.
+    than the first ``steps``; the rest as for :func:`action_distance`, but with one T.
 
     Examples
     --------
@@ -155,21 +147,10 @@ def _whole_lengths(name: str, lengths: ArrayLike, shape: tuple[int, ...], longes
 def every_state_score(
     models: BCQPopulation, episodes: Episodes | Sequence[Episodes], *, key: jax.Array
 ) -> FloatArray:
-    """Black-box score: minus the mean distance of a model's answers from the actions taken.
+    """Black-box score: minus the mean over the steps of ``|a_t - answer|_1`` / d_A; (models, n).
 
-    Parameters
-    ----------
-    models, key
-        The population, and the key of its own randomness.
-    episodes : Episodes, or a sequence of them
-        The n accused trajectories: the same for all models, or one set per model (of equal
-        n and T).
-
-    Returns
-    -------
-    ndarray, shape (models, n)
-        Minus the mean over the steps of ``|a_t - answer|_1`` / d_A; at most 0.
-
+    Of n accused trajectories, the same for all models, or one set per model, of equal n and T.
+    ``key`` is that of the models' own randomness.
     """
     observations, actions, steps = _steps(models, episodes)
     count, n, t_max, d_s = observations.shape
@@ -212,9 +193,9 @@ def _reconstruction(
 def vae_score(models: BCQPopulation, episodes: Episodes | Sequence[Episodes]) -> FloatArray:
     """White-box score: minus the reconstruction error of the model's generative part.
 
-    BCQ's VAE is trained to give back the actions of the data. Its error on a trajectory is
-    :func:`dprl.agents.bcq.vae_reconstruction_error`, averaged over the steps. Arguments and shape
-    as for :func:`every_state_score`; at most 0.
+    BCQ's VAE is trained to give back the actions of the data. Its error is
+    :func:`dprl.agents.bcq.vae_reconstruction_error`, averaged over the steps; the rest as for
+    :func:`every_state_score`.
     """
     observations, actions, steps = _steps(models, episodes)
     count, n, t_max, d_s = observations.shape

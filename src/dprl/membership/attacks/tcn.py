@@ -44,22 +44,18 @@ class TCNSettings:
 
     Parameters
     ----------
-    channels : int
-        Width of each hidden layer; not stated in the thesis.
-    kernel : int
-        Kernel size k; not stated.
+    channels, kernel : int
+        Width of each hidden layer, and kernel size k; not stated in the thesis.
     dilations : tuple of int
         One hidden layer each; the thesis says three and not which.
     convolutions : int
         Causal convolutions in a hidden layer; 2 in Bai et al., not stated in the thesis.
     weight_normalisation : bool
-        As in Bai et al.; not stated in the thesis.
+        As in Bai et al.; not stated.
     pooling : {"mean", "last"}
-        Head on the mean over time or on the last step (Bai et al.); not stated.
-    dropout : float
-        Share of dropped channels in [0, 1); 0.5 in table 5.1.
-    learning_rate : float
-        Of Adam; 1e-3 in table 5.1.
+        Over time; not stated.
+    dropout, learning_rate : float
+        Share of dropped channels in [0, 1), and rate of Adam; 0.5 and 1e-3 in table 5.1.
     steps, batch_size : int
         Of training; not stated. A batch is never larger than the data.
 
@@ -103,10 +99,7 @@ class TCNSettings:
 
 
 def receptive_field(settings: TCNSettings) -> int:
-    """Number of steps that one step of the last hidden layer can see, itself included.
-
-    1 + (k - 1) * (convolutions per layer) * (sum of the dilations).
-    """
+    """Number of steps that one step of the last hidden layer can see, itself included."""
     return 1 + (settings.kernel - 1) * settings.convolutions * sum(settings.dilations)
 
 
@@ -130,8 +123,7 @@ def init(rng: np.random.Generator, channels: int, settings: TCNSettings) -> Para
     """Fresh parameters, float32.
 
     Weights and biases are uniform on +-1/sqrt(fan-in), PyTorch's default for a convolution;
-    the gains g start at |v|, so that the normalised weights start as the drawn ones. ``channels``
-    are those of the input, 2 d_A for a pair.
+    the gains g start at |v|, so that the normalised weights start as the drawn ones.
     """
     check.generator(rng)
     check.whole("channels", channels)

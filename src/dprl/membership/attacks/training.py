@@ -124,15 +124,10 @@ def train(pairs: ArrayLike, labels: ArrayLike, settings: Settings, seed: int) ->
         From :mod:`dprl.membership.pairs`. A network for bags draws its bags from them, each of
         one label, without repetition within a bag, afresh in every step.
     labels : array_like of bool or of 0 and 1, shape (n,)
-        1 for "member"; both kinds must occur.
+        1 for "member"; both kinds must occur, and often enough for a bag.
     settings : TCNSettings or ResNetSettings
     seed : int
         >= 0; the same seed gives the same network on the same machine.
-
-    Raises
-    ------
-    ValueError
-        Also if there are too few pairs of a label for a bag.
 
     Examples
     --------
@@ -214,8 +209,8 @@ def train_to_plateau(
 
     All are trained for ``settings.steps``; then, from the start, for twice as many, and so on,
     until a doubling no longer lowers the mean loss (5.2) on the pairs held out, or would exceed
-    ``most_steps`` >= ``settings.steps``. The networks with the lowest mean loss are returned, in
-    the order given; ``settings.steps`` of each says how long it was trained.
+    ``most_steps`` >= ``settings.steps``. Those with the lowest mean loss are returned, in the order
+    given; ``settings.steps`` of each says how long it was trained.
 
     ``data`` and ``held_out`` are (pairs, labels) of each training, as for :func:`train_many`;
     those held out may differ in number.

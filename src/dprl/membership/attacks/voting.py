@@ -23,24 +23,12 @@ BAG_SIZE = 50
 
 
 def draw_bags(pairs: LabelledPairs, size: int, rng: np.random.Generator) -> IntArray:
-    """Draw bags for the collective mode: pairs of one label and one origin, each used once.
+    """Draw bags for the collective mode: indices (k, size) of pairs, none twice.
 
-    The pairs of a bag have one label, their inputs one oracle and half, their outputs one
-    model: an accusation is about one batch of trajectories. What is left over when each
-    origin is cut into bags is not used; draw again for other bags.
-
-    Parameters
-    ----------
-    pairs : LabelledPairs
-    size : int
-        Pairs in each bag, >= 1; 50 in the thesis (:data:`BAG_SIZE`).
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray of int, shape (k, size)
-        Indices of pairs; no index occurs twice. An origin with fewer pairs than a bag holds is
-        refused: its label would be left out.
+    The pairs of a bag have one label, their inputs one oracle and half, their outputs one model: an
+    accusation is about one batch of trajectories. What is left over when each origin is cut into
+    bags of ``size`` >= 1 pairs (:data:`BAG_SIZE` in the thesis) is not used; an origin with fewer
+    pairs than a bag holds is refused: its label would be left out.
     """
     check.instance("pairs", pairs, LabelledPairs)
     m = check.whole("size", size)
@@ -77,19 +65,9 @@ def bag_labels(labels: ArrayLike, bags: ArrayLike) -> BoolArray:
 
 
 def vote(logits: ArrayLike, bags: ArrayLike) -> FloatArray:
-    """Mean logit of each bag; the order within a bag does not matter.
+    """Mean logit (..., k) of each bag (k, m) of pairs, 0 .. n-1, with logits (..., n).
 
-    Parameters
-    ----------
-    logits : array_like, shape (..., n)
-        One per pair; leading axes are separate classifiers.
-    bags : array_like of int, shape (k, m)
-        Which pairs make each bag, in 0 .. n-1; k, m >= 1.
-
-    Returns
-    -------
-    ndarray, shape (..., k)
-        Positive speaks for "member".
+    Leading axes are separate classifiers; positive speaks for "member".
 
     Examples
     --------
