@@ -23,7 +23,7 @@ A page finds in its environment:
 ``DPRL_PROFILE``  ``quick`` or ``paper``
 ``DPRL_STAGE``    its staging folder, absolute
 ``DPRL_WORKERS``  how many worker processes a sweep may use
-``DPRL_TTY``      the terminal, for progress bars; unset where there is none
+``DPRL_TTY``      the terminal, for progress bars; empty where there is none
 ================  ===================================================================
 """
 
@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -86,8 +87,7 @@ class PageRun:
     workers : int, optional
         Worker processes a sweep of the page may use.
     results_dir : Path, optional
-        If given, results go there and nothing else is published: a recomputation beside
-        the book. Default: everything is published.
+        If given, results go there and nothing else is published: a recomputation beside the book.
     edit : callable, optional
         Changes the page (a notebook, in place) before it is executed; such a page is not
         published, so it needs a `results_dir`.
@@ -95,8 +95,7 @@ class PageRun:
     Raises
     ------
     PageError
-        If the profile is unknown, the page's name is not one, or has no source, or if an
-        edited page would be published.
+        If one of these is not as it must be, or the page has no source.
     """
 
     root: Path
@@ -138,11 +137,8 @@ class PageRun:
 def execute_page(run: PageRun) -> None:
     """Execute a page and publish what it made.
 
-    Raises
-    ------
-    PageError
-        If the page is not well formed, a cell fails or a cell writes to stderr. Nothing is
-        published then.
+    If the page is not well formed, a cell fails or a cell writes to stderr, nothing is published,
+    and there is a :class:`PageError`.
     """
     remove_stale_stages(run.root)
     made_from = freshness.inputs(run.root, run.page, run.passed)  # before the page is read
@@ -260,32 +256,25 @@ def _kernel_environment(run: PageRun) -> dict[str, str]:
     profile = run.stage / "ipython" / "profile_default"
     profile.mkdir(parents=True)
     (profile / "ipython_kernel_config.py").write_text(_KERNEL_CONFIG, encoding="utf-8")
-    environment = {
+    terminal = os.ttyname(2) if os.isatty(2) else ""
+    return {
         **page_environment(run.root, run.page, run.profile, run.workers),
         "DPRL_STAGE": str(run.stage),
-        # Nothing of the user's own set-up reaches the page.
+        "DPRL_TTY": os.environ.get("DPRL_TTY", terminal),
+        # Nothing of the user's own set-up reaches the page, and no other kernel "python3".
         "IPYTHONDIR": str(profile.parent),
+        "JUPYTER_PATH": "",
         "JUPYTER_PREFER_ENV_PATH": "1",
         "JUPYTER_RUNTIME_DIR": str(run.stage / "runtime"),
         "JUPYTER_PLATFORM_DIRS": "1",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     }
-    terminal = _terminal()
-    return environment | ({"DPRL_TTY": terminal} if terminal else {})
-
-
-def _terminal() -> str | None:
-    """Path of the terminal to draw progress bars on; None if there is none."""
-    if "DPRL_TTY" in os.environ:  # the task runner says, also by an empty value
-        return os.environ["DPRL_TTY"] or None
-    return os.ttyname(2) if os.isatty(2) else None
 
 
 def _font_cache(root: Path) -> Path:
     """Matplotlib's folder, with its list of fonts made.
 
-    Making the list takes seconds, and matplotlib then says so on stderr: in the first
-    page to run, which would fail by it.
+    That takes seconds, of which matplotlib tells on stderr: the first page to run would fail by it.
     """
     folder = root / "_build" / "matplotlib"
     folder.mkdir(parents=True, exist_ok=True)
@@ -304,9 +293,6 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for a while; the kernel inherits them."""
     before = dict(os.environ)
     os.environ.update(values)
-    os.environ.pop("JUPYTER_PATH", None)  # could name another kernel "python3"
-    if "DPRL_TTY" not in values:
-        os.environ.pop("DPRL_TTY", None)
     try:
         yield
     finally:
@@ -336,26 +322,23 @@ def _run_kernel(run: PageRun, source: Path, executed: Path) -> None:
                 raise_on_iopub_timeout=True,
                 coalesce_streams=True,
             )
+        return
     except papermill.PapermillExecutionError as error:
-        raise PageError(
-            _failure(run, executed, _ANSI.sub("", "\n".join(error.traceback)))
-        ) from None
+        why = _ANSI.sub("", "\n".join(error.traceback))
     except CellTimeoutError:
-        limit = f"the cell took longer than {_QUICK_CELL_SECONDS} s"
-        raise PageError(_failure(run, executed, limit)) from None
+        why = f"the cell took longer than {_QUICK_CELL_SECONDS} s"
     except DeadKernelError as error:
         last_words = log.read_text(encoding="utf-8", errors="replace")
-        died = f"the kernel died: {error}\n{last_words}".rstrip()
-        raise PageError(_failure(run, executed, died)) from None
+        why = f"the kernel died: {error}\n{last_words}".rstrip()
+    raise _failure(run, executed, why)
 
 
 @contextlib.contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
     """Send what this process and the kernel write to stderr into a file for a while.
 
-    What a cell writes there is in the notebook, and refused. What the kernel itself says is
-    about its sockets, which sometimes close in another order than it expects when the page
-    is done; it matters only if the kernel died.
+    What a cell writes there is in the notebook, and refused. What the kernel itself says, as about
+    sockets that close in another order than it expects, matters only if it died.
     """
     sys.stderr.flush()
     before = os.dup(2)
@@ -369,27 +352,24 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(before)
 
 
-def _failure(run: PageRun, executed: Path, traceback: str) -> str:
-    """Message for a page that failed: where, then the traceback."""
+def _failure(run: PageRun, executed: Path, why: str) -> PageError:
+    """The error of a page that failed: where, then why."""
     import nbformat
 
     cells = nbformat.read(executed, as_version=4).cells
     bad = next((c["id"] for c in cells if c.metadata.get("papermill", {}).get("exception")), None)
-    return f"page {run.page} failed in {_place(run, bad)}:\n{traceback}"
+    return PageError(f"page {run.page} failed in {_place(run, bad)}:\n{why}")
 
 
 def _place(run: PageRun, cell_id: str | None) -> str:
     """Say where a code cell stands in the page's source."""
     ids = [c["id"] for c in read_source(run.source, run.page).cells if c.cell_type == "code"]
-    lines = [
-        number
-        for number, line in enumerate(run.source.read_text(encoding="utf-8").splitlines(), 1)
-        if line.startswith("```{code-cell}")
-    ]
-    if cell_id not in ids or len(lines) != len(ids):
-        return run.source.relative_to(run.root).as_posix()
-    number = ids.index(cell_id)
+    text = run.source.read_text(encoding="utf-8")
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.startswith("```{code-cell}")]
     source = run.source.relative_to(run.root).as_posix()
+    if cell_id not in ids or len(lines) != len(ids):
+        return source
+    number = ids.index(cell_id)
     return f"code cell {number + 1} ({source}, line {lines[number]})"
 
 
@@ -443,22 +423,19 @@ def _publish(run: PageRun, notebook: Any, made_from: freshness.Inputs) -> None:
     results = sorted(p for p in (run.stage / "results").rglob("*") if p.is_file())
     target = run.results_dir or run.root / "data" / "results" / run.profile
     moves = {path: target / path.relative_to(run.stage / "results") for path in results}
-    if run.results_dir is not None:
-        for path, destination in moves.items():
-            _move_whole(path, destination)
-        return
-    claims, published = run.stage / "claims.json", freshness.claims_path(run.root, run.page)
-    if claims.is_file():
-        moves[claims] = published
-    else:
-        published.unlink(missing_ok=True)  # a page that claims nothing any more
-    page, stamp = run.stage / "page.ipynb", run.stage / "stamp.json"
-    text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)
-    page.write_text(text + "\n", encoding="utf-8")
-    moves[page] = freshness.notebook_path(run.root, run.page)
-    outputs = {to.relative_to(run.root).as_posix(): digest(path) for path, to in moves.items()}
-    freshness.write_stamp(stamp, made_from, outputs)
-    moves[stamp] = freshness.stamp_path(run.root, run.page)
+    if run.results_dir is None:
+        product = functools.partial(freshness.product_path, run.root, run.page)
+        staged = {name: run.stage / name for name in ("claims.json", "ipynb", "stamp.json")}
+        if staged["claims.json"].is_file():
+            moves[staged["claims.json"]] = product("claims.json")
+        else:
+            product("claims.json").unlink(missing_ok=True)  # a page that claims nothing any more
+        text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)
+        staged["ipynb"].write_text(text + "\n", encoding="utf-8")
+        moves[staged["ipynb"]] = product("ipynb")
+        outputs = {to.relative_to(run.root).as_posix(): digest(path) for path, to in moves.items()}
+        freshness.write_stamp(staged["stamp.json"], made_from, outputs)
+        moves[staged["stamp.json"]] = product("stamp.json")
     for path, destination in moves.items():
         _move_whole(path, destination)
 

@@ -16,10 +16,9 @@ difference can be said in words:
 ``python``      the minor version of Python
 ==============  =====================================================================
 
-Published numbers (``data/published``) and recorded results (``data/results``) enter by
-``read``: a page depends on those it opened and on no others, so recording one page's result
-re-runs its readers and nobody else. What a page itself published is its output, not its
-input, whether it read it or not; so a page never makes itself stale.
+Published numbers and recorded results (``data``) enter by ``read``: recording one page's result
+re-runs its readers and nobody else. What a page itself published is its output, not its input,
+whether it read it or not; so a page never makes itself stale.
 
 In all functions ``root`` is the repository, and ``page`` a page's name, such as
 ``3-policy-evaluation/dp-lsw``.
@@ -51,19 +50,9 @@ _WORDS = {"page": "the page changed", "claims": "its claims in book/claims.yml c
 # -- the files of a page ------------------------------------------------------------------
 
 
-def notebook_path(root: Path, page: str) -> Path:
-    """Executed page."""
-    return root / "book" / "nb" / f"{page}.ipynb"
-
-
-def claims_path(root: Path, page: str) -> Path:
-    """Verdicts the page computed."""
-    return root / "book" / "nb" / f"{page}.claims.json"
-
-
-def stamp_path(root: Path, page: str) -> Path:
-    """Stamp of the last complete execution."""
-    return root / "book" / "nb" / f"{page}.stamp.json"
+def product_path(root: Path, page: str, suffix: str) -> Path:
+    """What an execution published: ``ipynb``, the verdicts ``claims.json``, or ``stamp.json``."""
+    return root / "book" / "nb" / f"{page}.{suffix}"
 
 
 # -- what a page is made from -------------------------------------------------------------
@@ -71,15 +60,12 @@ def stamp_path(root: Path, page: str) -> Path:
 
 def digests(folder: Path) -> dict[str, str | None]:
     """Digest of every file below a folder by its path there, without caches and hidden files."""
+    found = {path.relative_to(folder): path for path in sorted(folder.rglob("*"))}
     return {
-        path.relative_to(folder).as_posix(): digest(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not _ignored(path.relative_to(folder))
+        name.as_posix(): digest(path)
+        for name, path in found.items()
+        if path.is_file() and not any(p[:1] == "." or p == "__pycache__" for p in name.parts)
     }
-
-
-def _ignored(path: Path) -> bool:
-    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
 
 
 def python_minor() -> str:
@@ -88,11 +74,7 @@ def python_minor() -> str:
 
 
 def key_of(value: object) -> str:
-    """One digest for a JSON-like value, independent of the order of keys.
-
-    >>> key_of({"a": 1, "b": 2}) == key_of({"b": 2, "a": 1})
-    True
-    """
+    """One digest for a JSON-like value, independent of the order of keys."""
     return sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
 
 
@@ -123,15 +105,8 @@ def inputs_found(
 ) -> Inputs:
     """The other inputs, which only the execution of the page shows, by name.
 
-    Parameters
-    ----------
-    root : Path
-    page : str
-    log : mapping
-        ``read`` and ``loaded`` of ``companion.build.reads.read_log``.
-    sources : Sources
-        The repository's modules as they were before the page ran: a module that was edited
-        meanwhile then counts as changed.
+    ``log`` is that of :func:`companion.build.reads.read_log`; ``sources`` are the repository's
+    modules as they were before the page ran: one that was edited meanwhile counts as changed.
     """
     found = reached(root, page, log["loaded"], sources)
     return {
@@ -185,18 +160,11 @@ def read_stamp(path: Path) -> dict[str, Any] | None:
 def reason(
     root: Path, page: str, parameters: Mapping[str, Any], sources: Sources | None = None
 ) -> str | None:
-    """Why a page must run, in words; None when it is up to date.
+    """Why a page must run with these parameters, in words; None when it is up to date.
 
-    Parameters
-    ----------
-    root : Path
-    page : str
-    parameters : mapping
-        Parameters it is to run with.
-    sources : Sources, optional
-        The repository's modules, read once for many pages.
+    ``sources`` are the repository's modules, read once for many pages.
     """
-    stamp = read_stamp(stamp_path(root, page))
+    stamp = read_stamp(product_path(root, page, "stamp.json"))
     if stamp is None:
         return "never executed"
     before = stamp["inputs"]
@@ -238,11 +206,7 @@ def differences(stamp: Mapping[str, Any], made_from: Inputs, outputs: Digests) -
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Keys whose values differ, or that only one of the two has, sorted.
-
-    >>> changed({"a": 1, "b": 2}, {"b": 3, "c": 4})
-    ['a', 'b', 'c']
-    """
+    """Keys whose values differ, or that only one of the two has, sorted."""
     return sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
 
 

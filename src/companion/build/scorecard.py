@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from companion import claims
+from companion.build.freshness import product_path
 from companion.claims import Claim, ClaimError
 from companion.files import source_path
 
@@ -122,7 +123,7 @@ def _title(source: str, page: str) -> str:
 
 
 def _check_badge(claim: Claim, root: Path) -> None:
-    path = root / "book" / "nb" / f"{claim.page}.ipynb"
+    path = product_path(root, claim.page, "ipynb")
     if not path.is_file():
         raise ClaimError(f"{claim.id}: page {claim.page} was not executed, {path.name} is missing")
     if not any(f'id="{claim.anchor}"' in output for output in _shown_html(path)):

@@ -6,16 +6,16 @@ with tables of the profile ``paper`` is executed at these sizes; a command that 
 (:func:`companion.records.keep`), of ``laptop`` too, is run again. All of it happens in a folder
 below ``_build``: neither ``book/nb`` nor ``data/results`` is touched. What became of the tables
 of a page or command is printed when it is done, and a table that agreed is noted with its code
-(:mod:`companion.build.verified`); ``--accept REASON`` notes without computing, and ``--stale``
-(``make verify STALE=1``) only says which tables are older than their code. Names of pages or
-tables (``make verify PAGE=...``) select what is computed.
+(:mod:`companion.build.verified`). Names of pages or tables (``PAGE=...``) select what is
+computed; ``--accept REASON`` notes without computing, and ``--stale`` (``STALE=1``) only says
+which tables are older than their code.
 
-With ``--sample`` (``make verify SAMPLE=1``) one piece of each table is computed: a page runs up
-to its last recorded table, and the grids that ``data/results/samples.yml`` names are cut to
-their first entries; a command gets the further ``arguments`` that stand there. Every row that
-comes out must be a row of the recorded table. Seeds belong to places in a list of tasks, and
-the list is cut at its end, so the rows are the same. A table of which no piece can be had is
-listed as not computed, with the reason; a command whose every table is skipped is never run:
+With ``--sample`` (``SAMPLE=1``) one piece of each table is computed: a page runs up to its last
+recorded table, and the grids that ``data/results/samples.yml`` names are cut to their first
+entries; a command gets the further ``arguments`` that stand there. Every row that comes out
+must be a row of the recorded table: seeds belong to places in a list of tasks, and the list is
+cut at its end. A table of which no piece can be had is listed as not computed, with the reason;
+a command whose every table is skipped is never run:
 
 .. code-block:: yaml
 
@@ -26,9 +26,8 @@ listed as not computed, with the reason; a command whose every table is skipped 
     python -m experiments.chapter_5 --profile laptop:
       arguments: --cell Hopper-v5-10
 
-Floating-point results differ in their last digits from processor to processor, so bytes are
-never compared. The tolerance is 1e-6 relative or 1e-12 absolute; ``data/results/tolerances.yml``
-may name another for a file, with the reason:
+Floating-point results differ in their last digits from processor to processor. The tolerance is
+1e-6 relative or 1e-12 absolute; ``data/results/tolerances.yml`` may name another for a file:
 
 .. code-block:: yaml
 
@@ -55,6 +54,7 @@ import pandas as pd
 import yaml
 
 from companion import records
+from companion._numbers import is_whole
 from companion.build.execution import PageError, PageRun, execute_page
 from companion.build.verified import digests, note, recorded_tables, stale, table_path
 from companion.dependencies import is_command, sources_of
@@ -76,14 +76,9 @@ class Tolerance:
 class Outcome:
     """What became of one recorded table.
 
-    Parameters
-    ----------
-    name, page : str
-        File name, with ``laptop/`` before it if that is its profile; page or command that makes it.
-    rows, compared : int
-        Rows of the recorded table, and those that were computed again.
-    problem, skipped : str
-        What is wrong, and why the table was not computed; empty if it came out again.
+    ``name`` is its file, with ``laptop/`` before it if that is its profile, and ``page`` the page
+    or command that makes it. Of its ``rows`` so many were ``compared``. ``problem`` says what is
+    wrong, and ``skipped`` why it was not computed; empty if it came out again.
     """
 
     name: str
@@ -98,36 +93,24 @@ class Outcome:
 class Sample:
     """What a sample computes of a page, or of a command.
 
-    Parameters
-    ----------
-    first : mapping
-        Name of a list or dict of the page to how many of its first entries are used.
-    skip : mapping
-        Table (without suffix) to the reason why it is not sampled; under ``*`` all others.
-    arguments : str
-        What is typed after the command.
-    """
+    ``first`` says how many of the first entries of the page's lists or dicts are used, by name;
+    ``skip`` by table (without suffix; ``*`` for all others) why it is not sampled. ``arguments``
+    are typed after the command."""
 
     first: Mapping[str, int] = field(default_factory=dict)
     skip: Mapping[str, str] = field(default_factory=dict)
     arguments: str = ""
 
     def reason(self, table: str) -> str:
-        """Why a table is not sampled; empty if it is.
-
-        >>> Sample(skip={"*": "it takes hours"}).reason("figure-1.csv")
-        'it takes hours'
-        """
+        """Why a table is not sampled; empty if it is."""
         return self.skip.get(table.removesuffix(".csv"), self.skip.get("*", ""))
 
 
 def load_tolerances(path: Path) -> dict[str, Tolerance]:
     """Read the exceptions from the default tolerance, by file name.
 
-    Raises
-    ------
-    ValueError
-        If an entry has other fields than relative, absolute and reason, or no reason.
+    An entry with other fields than relative, absolute and reason, or without a reason, is a
+    ``ValueError``.
     """
     found = {}
     for name, entry in _entries(path).items():
@@ -149,24 +132,21 @@ def _entries(path: Path) -> dict[str, Any]:
 def load_samples(path: Path) -> dict[str, Sample]:
     """Read what a sample computes of each page; a page that is not named is computed whole.
 
-    Raises
-    ------
-    ValueError
-        If an entry has other fields than these, a number of entries is not a whole
-        number >= 1, or a reason is empty.
-    """
+    An entry with other fields, a number of entries that is no whole number >= 1, and an empty
+    reason are a ``ValueError``."""
     return {page: _sample(page, entry) for page, entry in _entries(path).items()}
 
 
 def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
-    if set(entry) - ({"skip", "arguments"} if is_command(page) else {"first", "skip"}):
+    fields = ("arguments" if is_command(page) else "first", "skip")
+    if set(entry) - set(fields):
         raise ValueError(
             f"{page}: a sample has the fields first (of a command: arguments) and skip; "
             f"got {sorted(entry)}"
         )
     first, skip = entry.get("first", {}), entry.get("skip", {})
     skip = {"*": skip} if isinstance(skip, str) else skip
-    if not all(type(count) is int and count >= 1 for count in first.values()):
+    if not all(is_whole(count, 1) for count in first.values()):
         raise ValueError(f"{page}: first says how many entries, at least 1; got {first}")
     if not all(isinstance(reason, str) and reason.strip() for reason in skip.values()):
         raise ValueError(f"{page}: what is skipped needs a reason; got {skip}")
@@ -174,23 +154,11 @@ def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
 
 
 def shorten(notebook: Any, *, first: Mapping[str, int], tables: Sequence[str]) -> None:
-    """Let a page compute the first pieces only, and stop after its tables.
+    """Let a page, a notebook, compute the first pieces only, and stop after its tables; in place.
 
-    Parameters
-    ----------
-    notebook : nbformat.NotebookNode
-        The page; changed in place. Text goes, and all code after the last cell that records
-        one of the tables.
-    first : mapping
-        Name to a number of entries: after the statement that gives the name its value, only
-        so many of its first entries are kept.
-    tables : sequence of str
-        Names of the tables, without suffix.
-
-    Raises
-    ------
-    PageError
-        If no cell in time gives one of the names a value.
+    After the statement that gives a name of ``first`` its value, only so many of its first entries
+    are kept. Text goes, and all code after the last cell that records one of the ``tables``, named
+    without suffix. A name to which no cell in time gives a value is a :class:`PageError`.
     """
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     code = code[: recording_cells([cell.source for cell in code], tables)]
@@ -266,13 +234,11 @@ def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dic
     Raises
     ------
     ValueError
-        If a name is neither a page with recorded tables nor one of these tables, or belongs
-        to several pages.
+        If a name is neither, or belongs to several pages.
 
     Examples
     --------
-    >>> pages = {"3-chapter/audit": ["a.csv"], "3-chapter/cost": ["b.csv", "c.csv"]}
-    >>> selected(pages, ["b"])
+    >>> selected({"3-chapter/audit": ["a.csv"], "3-chapter/cost": ["b.csv", "c.csv"]}, ["b"])
     {'3-chapter/cost': ['b.csv', 'c.csv']}
     """
     chosen = set()
@@ -294,18 +260,9 @@ def verify(
 ) -> Iterator[list[Outcome]]:
     """Compute the tables of pages and commands again, one after the other, and compare.
 
-    One whose tables all agree is noted in ``data/results/verified.json``.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    workers : int
-        Worker processes for sweeps.
-    wanted : sequence of str
-        See :func:`selected`.
-    sample : bool
-        Whether to compute a piece of each table only.
+    One whose tables all agree is noted in ``data/results/verified.json``. With ``sample`` a piece
+    of each table is computed; ``wanted`` is as in :func:`selected`, and ``workers`` the number of
+    processes of a sweep.
 
     Yields
     ------

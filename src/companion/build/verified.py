@@ -47,10 +47,7 @@ def table_path(root: Path, name: str) -> Path:
 def digests(root: Path, maker: str, sources: Sources) -> dict[str, Any]:
     """What recorded tables belong to: code, modules, libraries, and the tables themselves.
 
-    Raises
-    ------
-    ValueError
-        If the maker is a command that is no program of the repository.
+    A maker that is a command and no program of the repository is a ``ValueError``.
     """
     made_by = recorded_by(root, maker, sources)
     return {**made_by._asdict(), "tables": recorded_tables(root)[maker]}
@@ -74,21 +71,9 @@ def note(
     """Note that recorded tables belong to the code of today.
 
     What was verified in all rows stays so when a sample agrees and nothing has changed.
-
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    maker : str
-    made_from : mapping
-        :func:`digests`, taken before it ran: what is edited meanwhile counts as changed.
-    verified : str
-        How that is known, see the module.
-    seconds : float or None
-        How long all rows took; None if not all were computed.
-    workers : int
-        Worker processes that sweeps had.
-    """
+    ``made_from`` are the :func:`digests` taken before it ran: what is edited meanwhile counts as
+    changed. ``verified`` says how that is known (see the module), ``seconds`` how long all rows
+    took, with None if not all were computed, and ``workers`` how many processes sweeps had."""
     notes = read_notes(root)
     before = notes.get(maker, {})
     same = all(before.get(key) == value for key, value in made_from.items())
@@ -105,10 +90,7 @@ def note(
 def stale(root: Path) -> list[str]:
     """Recorded tables that are older than the code that makes them.
 
-    Returns
-    -------
-    list of str
-        One text per maker: its tables, what changed, and what settles it.
+    One text per maker: its tables, what changed, and what settles it.
     """
     notes, makers, sources = read_notes(root), recorded_tables(root), sources_of(root)
     found = []

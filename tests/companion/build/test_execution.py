@@ -55,7 +55,7 @@ stage = pathlib.Path(os.environ["DPRL_STAGE"])
 text = f"{profile},{seed}," + pathlib.Path("data/results/paper/other.csv").read_text()
 (stage / "results" / "x.csv").write_text(text * 1000)
 (stage / "claims.json").write_text('[{"id": "a"}, {"id": "d"}]')
-print(os.environ["DPRL_PAGE"], os.environ["DPRL_WORKERS"], "DPRL_TTY" in os.environ)
+print(os.environ["DPRL_PAGE"], os.environ["DPRL_WORKERS"], bool(os.environ["DPRL_TTY"]))
 ```
 """
 

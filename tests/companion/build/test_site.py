@@ -35,14 +35,16 @@ def root(tmp_path: Path) -> Path:
 
 def executed(root: Path, page: str) -> None:
     """Leave what a complete execution leaves."""
-    source, notebook = source_path(root, page), freshness.notebook_path(root, page)
+    source, notebook = source_path(root, page), freshness.product_path(root, page, "ipynb")
     for path in (source, notebook):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {page}\n")
     name = notebook.relative_to(root).as_posix()
     made_from = freshness.inputs(root, page, {"profile": "quick"})
     made_from |= freshness.inputs_found(root, page, {"read": {}, "loaded": {}}, sources_of(root))
-    freshness.write_stamp(freshness.stamp_path(root, page), made_from, {name: digest(notebook)})
+    freshness.write_stamp(
+        freshness.product_path(root, page, "stamp.json"), made_from, {name: digest(notebook)}
+    )
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_page_without_valid_execution_stops_the_build(complete):
     source_path(complete, "3-a/inner").write_text("# Changed\n")
     with pytest.raises(site.SiteError, match="3-a/inner: the page changed"):
         site.build(complete, "quick")
-    freshness.stamp_path(complete, "3-a/page").unlink()
+    freshness.product_path(complete, "3-a/page", "stamp.json").unlink()
     with pytest.raises(site.SiteError, match="3-a/page: never executed"):
         site.build(complete, "quick")
     assert (complete / site.SITE / "index.html").read_text() == "# Start\n"
