@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import html
 import platform
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 from . import records
+from .dependencies import versions_of
 from .files import RECORDED, current_run
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "matplotlib")
@@ -26,12 +26,8 @@ _SHORT = 10
 class Card:
     """What made a page; shows itself in Jupyter as a block that opens on a click.
 
-    Attributes
-    ----------
-    facts : tuple of (str, str)
-        Name and value, in the order in which they are shown.
-    tables : tuple of dict
-        One provenance per record.
+    ``facts`` are names and values, in the order in which they are shown, and ``tables`` one
+    provenance per record.
     """
 
     facts: tuple[tuple[str, str], ...]
@@ -61,47 +57,32 @@ class Card:
 def provenance_card(*record_names: str, seed: int | None = None) -> Card:
     """Describe what made the page that is being executed.
 
-    Parameters
-    ----------
-    *record_names : str
-        Records that the page shows: those it has saved in this execution come first, then
-        those of the paper profile, then of the laptop's, then of the quick one. One that does
-        not exist, or was edited, is a :class:`companion.records.RecordError`.
-    seed : int, optional
-        The page's seed; by default the seed of the records this page has saved.
-    """
+    Of the records that the page shows, those it has saved in this execution come first, then those
+    of the paper profile, then of the laptop's, then of the quick one. One that does not exist, or
+    was edited, is a :class:`companion.records.RecordError`. The seed is by default that of the
+    records this page has saved."""
     run = current_run()
     tables = tuple(_find(name) for name in dict.fromkeys(record_names))
     seeds = sorted({t["seed"] for t in tables if t["seed"] is not None and t["page"] == run.page})
     shown = seeds if seed is None else [seed]
+    libraries = [f"Python {platform.python_version()}"]
+    libraries += [f"{name} {number}" for name, number in versions_of(_LIBRARIES).items()]
     facts = [
         ("page", f"notebooks/{run.page}.md" if run.page else "run by hand"),
         ("profile", run.profile),
         *([("seed", ", ".join(map(str, shown)))] if shown else []),
         ("dprl", version("dprl")),
-        ("libraries", ", ".join(_libraries())),
+        ("libraries", ", ".join(libraries)),
     ]
     return Card(tuple(facts), tables)
 
 
 def _find(name: str) -> dict[str, Any]:
     staged = current_run().stage / "results" / f"{name}.csv"
-    if staged.is_file():
-        return records.read(staged).provenance
-    for profile in reversed(RECORDED):
-        path = records.locate(name, profile)
-        if path is not None:
-            return records.read(path).provenance
-    return records.load(name).provenance  # raises, and says what is missing
-
-
-def _libraries() -> Iterator[str]:
-    yield f"Python {platform.python_version()}"
-    for library in _LIBRARIES:
-        try:
-            yield f"{library} {version(library)}"
-        except PackageNotFoundError:  # matplotlib is optional
-            continue
+    kept = (records.locate(name, profile) for profile in reversed(RECORDED))
+    path = staged if staged.is_file() else next(filter(None, kept), None)
+    # without a path load raises, and says what is missing
+    return (records.read(path) if path else records.load(name)).provenance
 
 
 def _describe(table: dict[str, Any]) -> str:

@@ -51,14 +51,10 @@ class Module:
 
 
 class Reached(NamedTuple):
-    """What some code depends on.
+    """What some code depends on, sorted.
 
-    Attributes
-    ----------
-    modules : dict of str to str
-        Module of the repository to the digest of its reached units, sorted.
-    libraries : tuple of str
-        Top-level names of other packages that they import, sorted.
+    ``modules`` are those of the repository, with the digest of their reached units;
+    ``libraries`` the top-level names of other packages that they import.
     """
 
     modules: dict[str, str]
@@ -66,10 +62,9 @@ class Reached(NamedTuple):
 
 
 class Sources:
-    """The modules below a folder, read and never imported.
+    """The modules below a folder of packages, read and never imported.
 
-    ``folder`` holds the packages, and the file ``cache`` keeps what was read, with the digests of
-    the files.
+    The file ``cache`` keeps what was read, with the digests of the files.
     """
 
     def __init__(self, folder: Path, cache: Path | None = None) -> None:
@@ -132,18 +127,11 @@ class Sources:
         loaded: Iterable[str] = (),
         without: Collection[str] = (),
     ) -> Reached:
-        """What a program, or a definition, depends on.
+        """What a program (:func:`companion.units.program_of`), or a definition, depends on.
 
-        Parameters
-        ----------
-        program : sequence of Unit
-            What uses the modules, see :func:`companion.units.program_of`.
-        names : iterable of str
-            Full names of definitions, or of whole modules.
-        loaded, without : collection of str
-            Modules that its process had imported, of which one that no import names is reached
-            whole; and modules that do not count.
-        """
+        ``names`` are full names of definitions, or of whole modules. Of the modules that its
+        process had ``loaded``, one that no import names is reached whole; those in ``without`` do
+        not count."""
         search = _Search(self, without)
         self._modules[_PROGRAM] = Module(program)
         search.touch(_PROGRAM)
@@ -291,8 +279,6 @@ class _Search:
         return Reached(modules, tuple(sorted(self.libraries)))
 
 
-# -- libraries ----------------------------------------------------------------------------
-
 _distributions = functools.cache(packages_distributions)
 
 
@@ -323,14 +309,8 @@ SHOWING = frozenset(
 class Uses(NamedTuple):
     """What a table, or a cache, was computed by.
 
-    Attributes
-    ----------
-    code : str
-        Digest of the page's code that computes; empty for a command.
-    modules : dict of str to str
-        See :class:`Reached`.
-    libraries : dict of str to str
-        Distribution to version.
+    ``code`` is the digest of the page's code that computes, empty for a command; ``modules`` are as
+    in :class:`Reached`, and ``libraries`` maps a distribution to its version.
     """
 
     code: str
@@ -351,20 +331,10 @@ def is_command(maker: str) -> bool:
 def recorded_by(root: Path, maker: str, sources: Sources | None = None) -> Uses:
     """What the recorded tables of a page or command are computed by.
 
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    maker : str
-        Name of a page (one that has no source uses nothing), or a command as it stands in the
-        provenance of its table: ``python -m MODULE ...`` or ``python FILE ...``.
-    sources : Sources, optional
-        The modules, read once for many makers.
-
-    Raises
-    ------
-    ValueError
-        If the program of a command is not in the repository.
+    ``maker`` is the name of a page (one that has no source uses nothing), or a command as it stands
+    in the provenance of its table: ``python -m MODULE ...`` or ``python FILE ...``. ``sources`` are
+    the modules, read once for many makers. A command whose program is not in the repository is a
+    ``ValueError``.
     """
     sources = sources or sources_of(root)
     if not is_command(maker):
@@ -419,12 +389,8 @@ def code_of(*things: object) -> str:
     """Digest of what functions, classes or modules of the repository compute, and with what.
 
     For the names of caches, 16 hexadecimal digits: it changes when a definition that they reach
-    does, or a library that these import, and not when a sentence is put better.
-
-    Raises
-    ------
-    ValueError
-        If one is not of this repository.
+    does, or a library that these import, and not when a sentence is put better. What is not of
+    this repository is a ``ValueError``.
     """
     found = _uses("", own_sources(), names=[full_name(thing) for thing in things])
     return sha256(json.dumps(found, sort_keys=True).encode())[:SHORT]

@@ -34,11 +34,7 @@ def code_of_page(page: str) -> str:
 
 
 def code_cells(page: str) -> list[str]:
-    """Source of each code cell of a page, in order.
-
-    >>> code_cells("# Title\\n```{code-cell} ipython3\\n:tags: [x]\\nx = 1\\n```\\n")
-    ['x = 1']
-    """
+    """Source of each code cell of a page, in order."""
     found: list[list[str]] = []
     for line, kept in zip(page.splitlines(), code_of_page(page).splitlines(), strict=True):
         if line.startswith("```{code-cell}"):

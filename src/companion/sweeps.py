@@ -16,9 +16,8 @@ of a Dask scheduler (extra ``cluster``), the same call runs on that cluster.
 
 Every finished trial is kept under ``_build/sweeps`` until the whole sweep has succeeded. A
 sweep that was killed continues from what it had finished, unless the trial's code, the
-package, the tasks or the seed have changed.
-
-Progress goes to the terminal that ``DPRL_TTY`` names, and nowhere else: not into the page.
+package, the tasks or the seed have changed. Progress goes to the terminal that ``DPRL_TTY``
+names, and nowhere else: not into the page.
 
 Long work that is no sweep of independent trials finds here what it needs to be resumed:
 ``save_checkpoint``, ``load_checkpoint``, ``fingerprint`` and ``Deadline`` of
@@ -50,6 +49,7 @@ from numpy.random import SeedSequence
 from numpy.typing import ArrayLike
 
 from . import checkpoints
+from ._numbers import is_whole
 from .checkpoints import CheckpointError as CheckpointError
 from .checkpoints import Deadline as Deadline
 from .checkpoints import OutOfTime as OutOfTime
@@ -135,17 +135,6 @@ def table(
 
     A trial returns an iterable of dicts, column -> value, or none at all; the rest is as in
     :func:`run`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-    ...     found = table(
-    ...         lambda task, _: [{"n": task["n"], "k": k} for k in range(task["n"])],
-    ...         [{"n": 1}, {"n": 2}], seed=1, label="rows",
-    ...     )
-    >>> found.to_numpy().tolist()
-    [[1, 0], [2, 0], [2, 1]]
     """
     found = run(trial, tasks, seed=seed, workers=workers, label=label)
     return pd.DataFrame([row for rows in found for row in rows])
@@ -159,13 +148,6 @@ def share(array: ArrayLike) -> Path:
     hash of the contents, so a sweep that is resumed finds the file, and its key is the same. The
     file is under ``_build/shared``; ``make clean`` removes it. An array of Python objects is a
     :class:`SweepError`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-    ...     np.load(share([1.0, 2.0])).tolist()
-    [1.0, 2.0]
     """
     data = np.ascontiguousarray(array)
     if data.dtype.hasobject:
@@ -183,7 +165,7 @@ def _check(trial: object, tasks: Any, seed: object, label: object) -> list[Sweep
         raise SweepError(f"trial must be a function of a task and a seed, got {trial!r}")
     if not isinstance(label, str) or not label.strip():
         raise SweepError(f"label must be a non-empty text, got {label!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+    if not is_whole(seed):
         raise SweepError(f"seed must be a non-negative integer, got {seed!r}")
     if isinstance(tasks, str | Mapping) or not isinstance(tasks, Iterable):
         raise SweepError(f"tasks must be a list of dicts, got {type(tasks).__name__}")
@@ -201,7 +183,7 @@ def _workers(workers: object) -> int:
     if workers is None:
         where, text = "DPRL_WORKERS", os.environ.get("DPRL_WORKERS", "1")
         workers = int(text) if text.strip().isdecimal() else text
-    if isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 1:
+    if not is_whole(workers, 1):
         raise SweepError(f"{where} must be a positive integer, got {workers!r}")
     return int(workers)
 

@@ -32,15 +32,9 @@ EARLY = ("5-membership-inference/two-oracles", "5-membership-inference/a-real-le
 class Book:
     """One run over the book.
 
-    Parameters
-    ----------
-    root : Path
-        The repository, absolute.
-    profile : str
-        ``quick``: pages are short and run side by side, each with one worker. ``paper``: one
-        page at a time, which gets all cores for its sweeps and the terminal for its progress.
-    jobs : int
-        Pages at the same time.
+    ``root`` is the repository, absolute, and ``jobs`` how many pages run at the same time. Those of
+    the profile ``quick`` are short and run side by side, each with one worker; ``paper`` runs one
+    page at a time, which gets all cores for its sweeps and the terminal for its progress.
     """
 
     root: Path

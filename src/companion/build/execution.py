@@ -74,28 +74,12 @@ class PageError(Exception):
 class PageRun:
     """What to execute, and where.
 
-    Parameters
-    ----------
-    root : Path
-        The repository, absolute.
-    page : str
-        Page name: the source is ``notebooks/<page>.md``.
-    profile : str
-        ``quick`` or ``paper``.
-    seed : int, optional
-        Instead of the page's own.
-    workers : int, optional
-        Worker processes a sweep of the page may use.
-    results_dir : Path, optional
-        If given, results go there and nothing else is published: a recomputation beside the book.
-    edit : callable, optional
-        Changes the page (a notebook, in place) before it is executed; such a page is not
-        published, so it needs a `results_dir`.
-
-    Raises
-    ------
-    PageError
-        If one of these is not as it must be, or the page has no source.
+    ``root`` is the repository, absolute. The page ``notebooks/<page>.md`` runs with the profile
+    ``quick`` or ``paper``, with a ``seed`` instead of its own if one is given, and with so many
+    ``workers`` for its sweeps. With ``results_dir`` its results go there and nothing else is
+    published: a recomputation beside the book. ``edit`` changes the page (a notebook, in place)
+    before it is executed, and needs a ``results_dir``. What is not as it must be, or a page without
+    source, is a :class:`PageError`.
     """
 
     root: Path
@@ -469,19 +453,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--workers", type=int, default=available_cores(), help="processes for sweeps"
     )
-    parser.add_argument("--results-dir", type=Path, help="put results there, publish nothing else")
+    parser.add_argument(
+        "--results-dir",
+        type=lambda text: Path(text).resolve(),
+        help="put results there, publish nothing else",
+    )
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _stop)
     try:
-        run = PageRun(
-            root=Path.cwd().resolve(),
-            page=options.page,
-            profile=options.profile,
-            seed=options.seed,
-            workers=options.workers,
-            results_dir=options.results_dir.resolve() if options.results_dir else None,
-        )
-        execute_page(run)
+        execute_page(PageRun(Path.cwd().resolve(), **vars(options)))
     except PageError as error:
         print(error, file=sys.stderr)
         return 1

@@ -47,9 +47,6 @@ _EXECUTION = ("companion.build.execution.execute_page", "companion.build.reads")
 _WORDS = {"page": "the page changed", "claims": "its claims in book/claims.yml changed"}
 
 
-# -- the files of a page ------------------------------------------------------------------
-
-
 def product_path(root: Path, page: str, suffix: str) -> Path:
     """What an execution published: ``ipynb``, the verdicts ``claims.json``, or ``stamp.json``."""
     return root / "book" / "nb" / f"{page}.{suffix}"

@@ -60,13 +60,8 @@ def imports_of(sources: Sources) -> dict[str, set[str]]:
 def layers(graph: Graph) -> dict[str, int]:
     """How high each part stands: above everything that it imports.
 
-    Raises
-    ------
-    ValueError
-        If parts import one another in a circle.
+    A circle of imports is a ``ValueError``.
 
-    Examples
-    --------
     >>> layers({"a": {"b", "c"}, "b": {"c"}, "c": set()})
     {'c': 0, 'b': 1, 'a': 2}
     """

@@ -43,23 +43,11 @@ class MutationError(ValueError):
 def mutate(value: Any, mutation: str, turn: int = 0) -> Any:
     """A copy of a value with every number changed.
 
-    Parameters
-    ----------
-    value : object
-        A number, a Boolean, or an array, sequence, mapping, dataclass or table of them.
-        What holds no number is returned as it is.
-    mutation : str
-        ``x FACTOR``, ``uneven`` or ``negated``.
-    turn : int
-        Which call of the function this is, counted from 0; for ``uneven``.
+    The value is a number, a Boolean, or an array, sequence, mapping, dataclass or table of them;
+    what holds no number is returned as it is. The mutation is ``x FACTOR``, ``uneven`` or
+    ``negated``; another is a :class:`MutationError`. ``turn`` counts the calls of the function, for
+    ``uneven``.
 
-    Raises
-    ------
-    MutationError
-        If there is no such mutation.
-
-    Examples
-    --------
     >>> mutate({"a": 1.0, "b": (2, True)}, "x 2")
     {'a': 2.0, 'b': (4, False)}
     >>> [mutate(1.0, "uneven", turn) for turn in range(3)]
@@ -126,7 +114,7 @@ def _change_array(value: np.ndarray[Any, Any], factor: float) -> np.ndarray[Any,
         return ~value
     if np.issubdtype(value.dtype, np.integer):
         changed = np.rint(value * factor)
-        same = (changed == value) & (value != 0)
+        same = (changed == value) & (value != 0)  # never the same integer unless it is 0
         return np.asarray(changed + same * (1 if factor > 1 else -1)).astype(value.dtype)
     if np.issubdtype(value.dtype, np.number):
         return np.asarray(value * factor, dtype=value.dtype)
@@ -154,9 +142,9 @@ def holds_numbers(value: Any) -> bool:
 
 
 def public_functions(package: str) -> dict[str, types.FunctionType]:
-    """Public functions, methods and properties of a package and its modules, by full name.
+    """Public functions, methods and properties of a package and its modules.
 
-    These are ``module.function`` and ``module.Class.method``.
+    Their full names are ``module.function`` and ``module.Class.method``.
     """
     root = importlib.import_module(package)
     found = functions_of(root)
@@ -197,10 +185,8 @@ def kind_of(name: str, docstring: str | None, kinds: Mapping[str, str]) -> str:
 
     ``kinds`` holds exceptions, by the name without the package.
 
-    >>> kind_of("p.lemma_1", "A lower bound of the loss.", {})
-    'lower bound'
-    >>> kind_of("p.lemma_1_printed", "The loss.", {}), kind_of("p.loss", "The loss.", {})
-    ('refuted', 'exact')
+    >>> kind_of("p.lemma_1", "A lower bound.", {}), kind_of("p.lemma_1_printed", "The loss.", {})
+    ('lower bound', 'refuted')
     """
     short = name.removeprefix(f"{BOUNDS}.")
     if short in kinds:

@@ -54,22 +54,9 @@ class Result:
 def words_behind(cells: Sequence[str], cell: int, claim_id: str) -> set[str]:
     """Names in the code that a claim's check rests on, statement by statement backwards.
 
-    Parameters
-    ----------
-    cells : sequence of str
-        Code of the page.
-    cell : int
-        Place of the claim's cell.
-    claim_id : str
-        The claim.
+    Of the code cells of a page it is the one at the place ``cell`` that checks the claim. Names of
+    functions and attributes are among them, and some perhaps in vain.
 
-    Returns
-    -------
-    set of str
-        Names, of functions and attributes too; some of them perhaps in vain.
-
-    Examples
-    --------
     >>> cells = ["a = f()", "b = a", "c = g(); claims.check('t:1', printed=b < 1)"]
     >>> sorted(words_behind(cells, 2, "t:1"))
     ['a', 'b', 'check', 'claims', 'f']
@@ -94,24 +81,20 @@ def _names_in(statement: ast.stmt) -> tuple[set[str], set[str], set[object]]:
     words: set[str] = set()
     texts: set[object] = set()
     for node in ast.walk(statement):
-        if isinstance(node, ast.Name):
-            words.add(node.id)
-            if not isinstance(node.ctx, ast.Load):
-                stored.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            words.add(node.attr)
-            # x.append(...), x[...] = ..., x.y = ...: x may be another one afterwards
-        elif isinstance(node, ast.Constant):
+        if isinstance(node, ast.Constant):
             texts.add(node.value)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             stored.add(node.name)
-        if isinstance(node, ast.Attribute | ast.Subscript):
+        elif isinstance(node, ast.Name):
+            words.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            words.add(node.attr)
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            # x.append(...), x[...] = ..., x.y = ...: x may be another one afterwards
+            changed = not isinstance(node.ctx, ast.Load) or getattr(node, "attr", "") in _CHANGING
             inner: ast.expr = node
             while isinstance(inner, ast.Attribute | ast.Subscript):
                 inner = inner.value
-            changed = not isinstance(node.ctx, ast.Load) or (
-                isinstance(node, ast.Attribute) and node.attr in _CHANGING
-            )
             if isinstance(inner, ast.Name) and changed:
                 stored.add(inner.id)
     return stored, words, texts
@@ -133,24 +116,11 @@ class _Enough(BaseException):
 class MutationTask:
     """What a session is for.
 
-    Attributes
-    ----------
-    page : str
-        Name of the page.
-    stage : str
-        Which values are changed: ``bounds``, ``package`` or ``page``.
-    unmoved : sequence of str
-        Claims of the page that no change has moved yet.
-    wanted : sequence of str
-        Functions of the bounds whose own rows are sought on this page; others are changed only
-        while claims are unmoved.
-    jobs : int
-        Mutants alive at the same time.
-    seconds : float
-        Processor time that a mutant may take.
-    packages : sequence of str
-        The package of the bounds, and those whose other functions may be changed.
-    """
+    Of the ``page`` values of a ``stage`` are changed: ``bounds``, ``package`` or ``page``. No
+    change has moved the claims ``unmoved`` yet. The functions ``wanted`` of the bounds are those
+    whose own rows are sought on this page; others are changed only while claims are unmoved.
+    ``jobs`` mutants are alive at the same time, and each may take so many ``seconds`` of processor
+    time. ``packages`` are that of the bounds, and those whose other functions may be changed."""
 
     page: str
     stage: str
@@ -344,13 +314,8 @@ class Session:
     # -- the page
 
     def run(self) -> None:
-        """Execute the page, with its mutants.
-
-        Raises
-        ------
-        MutationError
-            If the page fails although nothing is changed.
-        """
+        """Execute the page, with its mutants; a ``MutationError`` if it fails although
+        unchanged."""
         self._shell = _shell()
         self._namespace = self._shell.user_ns
         self._shell.ast_transformers.append(_Asserts())

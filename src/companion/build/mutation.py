@@ -74,21 +74,18 @@ _KEYS = ["function", "mutation", "page"]
 _SURVIVES = "survives: "
 
 
-def _environment(page: str, root: Path) -> dict[str, str]:
-    return {
+def _in_a_process(root: Path, task: MutationTask) -> dict[str, Any]:
+    environment = {
         **os.environ,
-        **page_environment(root, page, "quick"),
+        **page_environment(root, task.page, "quick"),
         "DPRL_TTY": "",
         "MPLBACKEND": "agg",  # nothing is drawn
         "IPYTHONDIR": str(root / "_build" / "mutation" / "ipython"),
     }
-
-
-def _in_a_process(root: Path, task: MutationTask) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "companion.build.mutation", "--work"],
         cwd=root,
-        env=_environment(task.page, root),
+        env=environment,
         input=json.dumps(dataclasses.asdict(task)),
         stdout=subprocess.PIPE,
         text=True,
@@ -98,9 +95,6 @@ def _in_a_process(root: Path, task: MutationTask) -> dict[str, Any]:
     if outcome["error"]:
         raise MutationError(outcome["error"])
     return outcome
-
-
-# -- all pages ---------------------------------------------------------------------------------
 
 
 def examine(
@@ -115,34 +109,14 @@ def examine(
 ) -> dict[str, Any]:
     """Change what is under one page, and see what it notices.
 
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    page : str
-        Name of the page.
-    wanted : set of str
-        Functions of the bounds whose own rows are sought here.
-    jobs : int, optional
-        Mutants at the same time.
-    stages : sequence of str, optional
-        Which values are changed, in this order; later ones only while claims are unmoved.
-    packages : sequence of str, optional
-        The package of the bounds, and those whose other functions may be changed.
-    before : mapping, optional
-        What earlier stages gave: they are not repeated.
+    ``wanted`` are the functions of the bounds whose own rows are sought here, and ``jobs`` mutants
+    work at the same time. The ``stages`` say which values are changed, in this order; later ones
+    only while claims are unmoved, and none that ``before``, an earlier answer, has. ``packages``
+    are that of the bounds, and those whose other functions may be changed.
 
-    Returns
-    -------
-    dict
-        ``results`` (a ``Result`` each, as a dict), ``unmoved`` claims, ``seconds`` of the
-        clean page, and the ``stages`` done.
-
-    Raises
-    ------
-    companion.build.mutants.MutationError
-        If the page fails although nothing is changed.
-    """
+    The answer has ``results`` (a ``Result`` each, as a dict), ``unmoved`` claims, ``seconds`` of
+    the clean page, and the ``stages`` done. A page that fails although nothing is changed is a
+    ``MutationError``."""
     ledger = claims.load(root / "book" / "claims.yml").values()
     unmoved = sorted(c.id for c in ledger if c.page == page and c.expected != "not checkable")
     found: dict[str, Any] = {"results": [], "unmoved": unmoved, "seconds": 0.0, "stages": []}
@@ -203,10 +177,6 @@ def satisfied(kind: str, noticed: Mapping[str, str]) -> bool:
 
     >>> satisfied("exact", {"x 0.5": "claim a", "x 2": ""})
     False
-    >>> satisfied("upper bound", {"x 0.5": "claim a", "x 2": ""})
-    True
-    >>> satisfied("refuted", {"x 0.5": "", "x 2": "claim a"})
-    True
     """
     seen = [bool(noticed.get(mutation)) for mutation in KINDS[kind]]
     return any(seen) if kind == "refuted" else all(seen)
@@ -223,10 +193,7 @@ class Notes:
 def load_notes(path: Path) -> Notes:
     """Read the list of kinds and survivors; it need not exist.
 
-    Raises
-    ------
-    companion.build.mutants.MutationError
-        If a kind is unknown or a survivor has no reason.
+    An unknown kind, or a survivor without a reason, is a ``MutationError``.
     """
     if not path.is_file():
         return Notes({}, {})
@@ -248,23 +215,9 @@ def table(
 ) -> tuple[pd.DataFrame, list[str]]:
     """The rows of the record, and what is wrong with the list of survivors.
 
-    Parameters
-    ----------
-    root : Path
-        The repository.
-    kept : mapping
-        What each page showed, see :func:`examine`.
-    functions : mapping of str to str
-        Public functions of the bounds with their kinds.
-    notes : Notes
-        The reasons.
-
-    Returns
-    -------
-    frame : DataFrame
-        ``function`` (of a claim its id), ``mutation``, ``page``, ``noticed``, ``why``.
-    problems : list of str
-        Survivors without a reason, and reasons without a survivor.
+    ``kept`` is what each page showed (:func:`examine`), and ``functions`` the public ones of the
+    bounds with their kinds. The rows have ``function`` (of a claim its id), ``mutation``, ``page``,
+    ``noticed`` and ``why``; wrong are survivors without a reason, and reasons without a survivor.
     """
     rows: list[tuple[str, str, str, bool, str]] = []
     alive: set[str] = set()

@@ -42,17 +42,9 @@ class Row:
 
 
 def page(root: Path) -> str:
-    """The scorecard as MyST markdown.
+    """The scorecard as MyST markdown, made after the pages of the repository were executed.
 
-    Parameters
-    ----------
-    root : Path
-        The repository, after its pages were executed.
-
-    Raises
-    ------
-    ClaimError
-        With everything that is wrong, one line each.
+    All that is wrong is one :class:`companion.claims.ClaimError`, with a line each.
     """
     listed = claims.load(root / "book" / "claims.yml", root)
     records, problems = _collect(root)
@@ -70,7 +62,12 @@ def page(root: Path) -> str:
     problems += [f"{i}: recorded by {r['page']}, but not listed" for i, r in records.items()]
     if problems:
         raise ClaimError("\n".join(problems))
-    return render(rows)
+    parts = ["# Scorecard", _INTRODUCTION, _summary(rows)]
+    for source, title in _SOURCE_TITLES.items():
+        chosen = [row for row in rows if row.claim.source == source]
+        if chosen:
+            parts += [f"## {title}", _table(chosen)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _collect(root: Path) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
@@ -143,16 +140,6 @@ def _shown_html(path: Path) -> Iterator[str]:
 # -- rendering --------------------------------------------------------------------------
 
 
-def render(rows: Sequence[Row]) -> str:
-    """Summary, then one table per source."""
-    parts = ["# Scorecard", _INTRODUCTION, _summary(rows)]
-    for source in claims.SOURCES:
-        chosen = [row for row in rows if row.claim.source == source]
-        if chosen:
-            parts += [f"## {_SOURCE_TITLES[source]}", _table(chosen)]
-    return "\n\n".join(parts) + "\n"
-
-
 _INTRODUCTION = """\
 Every claim of the five sources that this book checks, with the verdict that running code
 gave it. A claim's id leads to the place on its page where it is decided; the file beside it
@@ -191,26 +178,20 @@ def _table(rows: Sequence[Row]) -> str:
 
 def _entry(row: Row) -> str:
     claim, record = row.claim, row.record
-    path = f"notebooks/{claim.page}.md"
-    evidence = _plain(
-        claims.evidence_text(record["numbers"], record.get("reason", ""), record.get("scale", ""))
-    )
-    shown = claims.verdict_html(record["verdict"], claim.severity, record.get("scale", ""))
+    path, scale = f"notebooks/{claim.page}.md", record.get("scale", "")
+    evidence = claims.evidence_text(record["numbers"], record.get("reason", ""), scale)
     profile = "" if record["profile"] == "quick" else f" ({record['profile']} profile)"
-    return "\n".join(
-        [
-            f"* - {{ref}}`{claim.id} <{claim.anchor}>`",
-            "",
-            f"    {claim.title}",
-            "",
-            f"    [{row.page_title}]({claim.page}.ipynb)",
-            f"  - {shown}",
-            "",
-            f"    {evidence}{profile}",
-            "",
-            f"    {{download}}`{path}:{row.line} <../../{path}>`",
-        ]
-    )
+    return f"""\
+* - {{ref}}`{claim.id} <{claim.anchor}>`
+
+    {claim.title}
+
+    [{row.page_title}]({claim.page}.ipynb)
+  - {claims.verdict_html(record["verdict"], claim.severity, scale)}
+
+    {_plain(evidence)}{profile}
+
+    {{download}}`{path}:{row.line} <../../{path}>`"""
 
 
 def _plain(text: str) -> str:

@@ -89,19 +89,10 @@ def reason(root: Path) -> str | None:
 
 
 def build(root: Path, profile: str) -> None:
-    """Build the site and put it in place of the last one.
+    """Build the site, from pages executed with this profile, and put it in place of the last one.
 
-    Parameters
-    ----------
-    root : Path
-    profile : str
-        Profile the pages must have been executed with.
-
-    Raises
-    ------
-    SiteError
-        If a page of the table of contents has no valid stamp, a claim is not as it should be,
-        or Jupyter Book fails or warns. The last good site stays.
+    If a page of the table of contents has no valid stamp, a claim is not as it should be, or
+    Jupyter Book fails or warns, the last good site stays, and there is a :class:`SiteError`.
     """
     _refuse_stale(root, profile)
     try:

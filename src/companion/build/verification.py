@@ -357,9 +357,6 @@ def _run_again(root: Path, command: str, fresh: Path, arguments: str) -> str:
     return ""
 
 
-# -- command line -----------------------------------------------------------------------
-
-
 def table(outcomes: Sequence[Outcome]) -> str:
     """Outcomes as lines of text, the details of each problem below its line."""
     width = max((len(outcome.name) for outcome in outcomes), default=0)
