@@ -51,11 +51,9 @@ class GaussianGame:
     ----------
     members, dimensions : int
         M >= 2, trajectories that train one model, and d >= 1.
-    spread : float
-        tau, standard deviation of policies per coordinate, in units of that of the
-        trajectories of one policy; >= 0.
-    noise : float
-        s, standard deviation of the noise that is added to the model; >= 0.
+    spread, noise : float
+        tau and s >= 0, standard deviations per coordinate of the policies and of the noise that is
+        added to the model, in units of that of the trajectories of one policy.
 
     Examples
     --------

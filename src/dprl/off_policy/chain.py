@@ -38,14 +38,10 @@ class TwoPolicyChain:
 
     Parameters
     ----------
-    n_states : int
-        N >= 2 as :class:`dprl.mdp.Chain` counts it.
+    n_states, discount, start
+        N, gamma and the first state, as in :class:`dprl.mdp.Chain`.
     behaviour_stay, target_stay : float
         p_b in (0, 1) and p in [0, 1): probabilities to stay.
-    discount : float
-        gamma in [0, 1).
-    start : {"uniform", "first"}
-        Uniform over the N states, or state 1.
     convention : str
         A key of :data:`dprl.mdp.CHAIN_CONVENTIONS`; it settles what the paper leaves open. With
         "outside-arrival" the absorbing state is behind the N, and all trajectories start before it.

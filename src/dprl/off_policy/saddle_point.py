@@ -177,10 +177,9 @@ class FeatureSteps:
 
     Parameters
     ----------
-    features : array_like, shape (T, n)
-        phi_t of all steps, trajectory after trajectory.
-    next_features : array_like, shape (T, n)
-        phi_{t+1}; zero where the step ends the episode.
+    features, next_features : array_like, shape (T, n)
+        phi_t of all steps, trajectory after trajectory, and phi_{t+1}; zero where the step ends
+        the episode.
     rewards, ratios : array_like, shape (T,)
         r_t, and rho_t >= 0; ones when on-policy.
     """
@@ -222,20 +221,8 @@ def trajectory_statistics(
     """A_i, b_i and C_i of trajectories stored end to end, equation (1); O(T n^2).
 
     rho_t weighs the temporal difference, hence A_i and b_i; C_i goes without, as the paper prints
-    it.
-
-    Parameters
-    ----------
-    steps : FeatureSteps
-        T steps.
-    lengths : array_like of int, shape (m,)
-        Steps of each trajectory, >= 1; they sum to T.
-    discount : float
-        gamma in [0, 1).
-    weighting : {"sum", "mean", "printed"}
-        As in :func:`trajectory_weights`.
-    dtype : {float64, float32}
-        Of the result.
+    it. ``lengths`` (m,) are the steps of each trajectory, >= 1, and sum to T; gamma lies in [0, 1);
+    ``weighting`` as in :func:`trajectory_weights`; ``dtype`` is float64 or float32.
 
     Notes
     -----

@@ -76,14 +76,9 @@ Kept = dict[tuple[bytes, int], tuple[FloatArray, dict[str, FloatArray]]]
 
 @dataclass(frozen=True)
 class Draws:
-    """Independent random sub-samples: all must be chosen without looking at the data.
+    """m = ``subsamples`` independent random sub-samples of k = ``size`` trajectories, 1 <= k <= n.
 
-    Attributes
-    ----------
-    subsamples, size : int
-        m >= 1, and 1 <= k <= n.
-    accounting : {"printed", "closed-form", "optimal"}
-        As in :func:`base_promise`.
+    All must be chosen without looking at the data; ``accounting`` as in :func:`base_promise`.
     """
 
     subsamples: int

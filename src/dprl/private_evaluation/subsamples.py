@@ -222,21 +222,11 @@ class SubsampleTable:
 def subsample_statistics(
     data: FirstVisitReturns, indices: ArrayLike, bounds: tuple[float, float]
 ) -> VisitStatistics:
-    """Visit counts and average returns of every sub-sample. *Not private.*
+    """Visit counts and average returns (m, N) of every sub-sample. *Not private.*
 
-    Parameters
-    ----------
-    data : FirstVisitReturns
-        n trajectories; each return is clipped before averaging.
-    indices : array_like of int, shape (m, k)
-        Members of each sub-sample, in 0 .. n-1, none twice in a row.
-    bounds : (float, float)
-        Public range [f_min, f_max] of the returns.
-
-    Returns
-    -------
-    VisitStatistics
-        Arrays of shape (m, N). O(mkN) time, O(mnN) by matrix products for k >= n/16.
+    Indices (m, k) are the members of each, in 0 .. n-1, none twice in a row; each return is clipped
+    to the public range ``bounds``, [f_min, f_max], before averaging. O(mkN) time, O(mnN) by matrix
+    products for k >= n/16.
 
     Examples
     --------

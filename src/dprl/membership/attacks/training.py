@@ -118,16 +118,10 @@ class Classifier:
 def train(pairs: ArrayLike, labels: ArrayLike, settings: Settings, seed: int) -> Classifier:
     """Fit one attack network.
 
-    Parameters
-    ----------
-    pairs : array_like, shape (n, 2 d_A, T)
-        From :mod:`dprl.membership.pairs`. A network for bags draws its bags from them, each of
-        one label, without repetition within a bag, afresh in every step.
-    labels : array_like of bool or of 0 and 1, shape (n,)
-        1 for "member"; both kinds must occur, and often enough for a bag.
-    settings : TCNSettings or ResNetSettings
-    seed : int
-        >= 0; the same seed gives the same network on the same machine.
+    A network for bags draws its bags from the pairs (n, 2 d_A, T), each of one label, without
+    repetition within a bag, afresh in every step. Labels (n,) are booleans, or 1 for "member"; both
+    kinds must occur, and often enough for a bag. The same seed >= 0 gives the same network on the
+    same machine.
 
     Examples
     --------
