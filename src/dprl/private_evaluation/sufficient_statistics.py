@@ -73,7 +73,8 @@ class NoisyStatistics:
     @property
     def _visits(self) -> FloatArray:
         """C, at least the standard deviation of its noise."""
-        return np.maximum(self.counts, self.sigma / _COUNT)
+        visits: FloatArray = np.maximum(self.counts, self.sigma / _COUNT)
+        return visits
 
     def values(self) -> FloatArray:
         """V = c + w S / C within [f_min, f_max]; shape (..., N)."""
