@@ -47,6 +47,8 @@ def chain_features(name: str, n_states: int) -> FloatArray:
 def chain_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> pd.DataFrame:
     """Some independent runs of the experiment for one start distribution.
 
+    One least-squares solve per batch size, features and ridge, all runs at once.
+
     Parameters
     ----------
     task : mapping
@@ -61,10 +63,6 @@ def chain_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> pd.Dat
     -------
     DataFrame
         Columns :data:`KEYS`, ``run`` and ``value``, one row per number.
-
-    Notes
-    -----
-    One least-squares solve per batch size, features and ridge, all runs at once.
     """
     chain = Chain(start=task["start"], **task.get("chain", {}))
     data_rng, noise_rng = (np.random.default_rng(s) for s in seed.spawn(2))

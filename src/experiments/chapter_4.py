@@ -94,17 +94,8 @@ NOISE_FREE = "noise-free-subsample"
 RIDGE_RULES = ("schedule", "tuned")
 
 #: What identifies a point of a curve in the records.
-KEYS = [
-    "base",
-    "ridge_rule",
-    "features",
-    "start",
-    "delta",
-    "epsilon",
-    "algorithm",
-    "weighting",
-    "batch_size",
-]
+KEYS = ["base", "ridge_rule", "features", "start", "delta", "epsilon"]
+KEYS += ["algorithm", "weighting", "batch_size"]
 
 #: The public numbers of a point in the records; ``ridge`` is empty for LSW.
 PUBLIC = ["subsamples", "size", "base_epsilon", "base_delta", "ridge", "chosen"]
@@ -168,8 +159,6 @@ def noise_free_setting(features: str, batch_size: int, delta: float) -> Setting:
 
     delta lies in (0, 1), and delta n must be at least 1: else no trajectory may be published.
 
-    Examples
-    --------
     >>> noise_free_setting("tabular", 1_000, 0.1).size
     100
     """
@@ -186,15 +175,8 @@ class Curve:
     """What the settings of a curve have in common, but for the algorithm.
 
     Attributes as :class:`Setting`, where "tuned" is the lambda of least planned error, for each
-    algorithm and size on its own, and
-
-    Attributes
-    ----------
-    schedule : float
-        c > 0 of the schedule; the least ridge that the printed DP-LSL admits is taken where
-        c sqrt(size) is not above it.
-    f_max : float
-        Returns are in [0, f_max].
+    algorithm and size on its own; ``schedule`` is c > 0 of :func:`scheduled_ridge`; returns are in
+    [0, ``f_max``].
     """
 
     base: Base
@@ -235,22 +217,15 @@ def plan_settings(
 
     Parameters
     ----------
-    chain : Chain
-        Only its visit probabilities are used.
-    batch_size : int
-        n.
+    chain, batch_size : Chain, int
+        Only the chain's visit probabilities are used; n.
     curve : Curve
     budget : Budget
         Of the rule: largest m, but never more than 4n or 2^14, whichever is larger; largest mk,
         4n if that is more.
     algorithms : sequence of str
-        Some of :data:`ALGORITHMS`.
-
-    Returns
-    -------
-    list of Setting
-        One for each algorithm. An algorithm without a valid choice (the accounting refuses) is
-        left out, and so is ``algorithm-3-printed`` where mk exceeds 2^26.
+        Some of :data:`ALGORITHMS`. Each has one setting, but one without a valid choice (the
+        accounting refuses) is left out, and so is ``algorithm-3-printed`` where mk exceeds 2^26.
 
     Examples
     --------
@@ -278,10 +253,8 @@ def scheduled_ridge(schedule: float, features: FloatArray) -> Callable[[int], fl
 class _Planner:
     def __init__(self, chain: Chain, n: int, curve: Curve) -> None:
         self.n = check.whole("batch_size", n)
-        self.promise = (
-            check.positive("epsilon", curve.epsilon),
-            check.open_unit("delta", curve.delta),
-        )
+        delta = check.open_unit("delta", curve.delta)
+        self.promise = (check.positive("epsilon", curve.epsilon), delta)
         estimator = curve.estimator(chain.n_states)
         self.problem = Problem(n, chain.visit_probabilities(), estimator)
         self.ridge = getattr(estimator, "ridge", None)  # None, a function of the size, or "tuned"
@@ -317,25 +290,14 @@ class _Planner:
         few = (k for k in _powers(power, self.n) if self.n // k <= _MOST_BLOCKS)
         epsilon, delta = self.promise
         blocks = choose_partition(self.problem, epsilon=epsilon, delta=delta, sizes=[*few, self.n])
-        return replace(
-            self.template,
-            algorithm="partition",
-            subsamples=blocks.subsamples,
-            size=blocks.size,
-            ridge=blocks.ridge,
-        )
+        return self.of_size("partition", blocks.subsamples, blocks.size, blocks.ridge)
+
+    def of_size(self, algorithm: str, m: int, k: int, ridge: float | None) -> Setting:
+        return replace(self.template, algorithm=algorithm, subsamples=m, size=k, ridge=ridge)
 
     def made(self, algorithm: str, choice: SubsamplingChoice, chosen: bool = False) -> Setting:
-        return replace(
-            self.template,
-            algorithm=algorithm,
-            subsamples=choice.subsamples,
-            size=choice.size,
-            base_epsilon=choice.epsilon,
-            base_delta=choice.delta,
-            ridge=choice.ridge,
-            chosen=chosen,
-        )
+        made = self.of_size(algorithm, choice.subsamples, choice.size, choice.ridge)
+        return replace(made, base_epsilon=choice.epsilon, base_delta=choice.delta, chosen=chosen)
 
     def plain(self, recalibrate: bool = False) -> SubsamplingChoice:
         promise = Promise(*self.promise, recalibrate=recalibrate, allow_large_delta=True)
@@ -372,15 +334,8 @@ class _Planner:
             promise = Promise(base.epsilon, base.delta, allow_large_delta=True)
             part = replace(self.problem, n=k)
             ridge = choose_subsampling(part, promise, Budget(subsamples=[])).ridge
-        yield replace(
-            self.template,
-            algorithm="algorithm-3-printed",
-            subsamples=m,
-            size=k,
-            base_epsilon=base.epsilon,
-            base_delta=base.delta,
-            ridge=ridge,
-        )
+        made = self.of_size("algorithm-3-printed", m, k, ridge)
+        yield replace(made, base_epsilon=base.epsilon, base_delta=base.delta)
 
 
 def _powers(base: int, most: int) -> list[int]:
@@ -397,6 +352,9 @@ def _powers(base: int, most: int) -> list[int]:
 def subsampling_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> pd.DataFrame:
     """Some independent runs of all settings of one start distribution.
 
+    In one run every smaller batch is the beginning of the largest one. Memory: a few tables of
+    n N numbers.
+
     Parameters
     ----------
     task : mapping
@@ -412,11 +370,6 @@ def subsampling_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> 
         :data:`KEYS`, :data:`PUBLIC`, ``run`` and ``value``, the root mean squared error over the
         states, weighted equally ("uniform") and, for first-state starts, by the start
         probabilities ("start": only state 1 counts).
-
-    Notes
-    -----
-    In one run every smaller batch is the beginning of the largest one. Memory: a few tables of
-    n N numbers.
     """
     chain = Chain(start=task["start"], **task.get("chain", {}))
     f_max = check.positive("f_max", task["f_max"])
@@ -561,17 +514,12 @@ def constant_errors(chain: Chain, f_max: float = 1.0) -> dict[str, dict[str, flo
     constant: an oracle, it needs the exact values; 0 where only one state counts), ``middle``
     (the constant f_max / 2, from the public range of returns alone) and ``zero``.
 
-    Examples
-    --------
     >>> {name: round(x, 3) for name, x in constant_errors(Chain())["uniform"].items()}
     {'best': 0.158, 'middle': 0.246, 'zero': 0.706}
     """
     v, out = chain.values(), {}
     for name, w in _weightings(chain).items():
-        constants = {
-            "best": float(v @ w / w.sum()),
-            "middle": check.positive("f_max", f_max) / 2,
-            "zero": 0.0,
-        }
+        middle = check.positive("f_max", f_max) / 2
+        constants = {"best": float(v @ w / w.sum()), "middle": middle, "zero": 0.0}
         out[name] = {label: float(rmse(np.full(v.size, c), v, w)) for label, c in constants.items()}
     return out

@@ -40,8 +40,6 @@ class GPOPESetting(NamedTuple):
 def grid(noises: Mapping[str, float], reaches: Iterable[float]) -> list[GPOPESetting]:
     """Every noise with every reach.
 
-    Examples
-    --------
     >>> grid({"some": 1.0}, [0.1, 0.2])[1]
     GPOPESetting(noise='some', sigma=1.0, reach=0.2)
     """
@@ -52,8 +50,6 @@ def grid(noises: Mapping[str, float], reaches: Iterable[float]) -> list[GPOPESet
 def pieces(trials: int, **task: Any) -> list[dict[str, Any]]:
     """The task, once for each :data:`GROUP` trials; what a killed sweep loses is one of these.
 
-    Examples
-    --------
     >>> pieces(10, m=100)
     [{'m': 100, 'trials': 8, 'piece': 0}, {'m': 100, 'trials': 2, 'piece': 8}]
     """
@@ -73,6 +69,8 @@ def errors(
 ) -> list[dict[str, Any]]:
     """Run all settings; one row for each setting and trial. *Not private.*
 
+    Single precision: rounding is far below noise and sampling error.
+
     Parameters
     ----------
     data, iterations, trials
@@ -91,10 +89,6 @@ def errors(
     list of dict
         ``noise``, ``reach``, ``error`` of the last iterate, and ``clipped``, the share of
         gradients that were longer than h, which is itself not private.
-
-    Notes
-    -----
-    Single precision: rounding is far below noise and sampling error.
     """
     seed = check.generator(rng).bit_generator.seed_seq.generate_state(1)[0]
     bound = check.positive("clip", clip)
@@ -122,21 +116,9 @@ def without_the_noise(iterates: Iterates, steps: Sequence[Step], iterations: int
     schedules are public. So the iterates give the noisy gradients away, and the difference of
     two settings is that of two clipped gradients of *one* trajectory, without any noise.
 
-    Parameters
-    ----------
-    iterates : Iterates
-        Two settings with one sigma and clipping norm, all iterates 1, ..., N, started at zero.
-    steps : sequence of ConstantStep or DiminishingStep
-        The two schedules.
-    iterations : int
-        N >= 1.
+    Returns them in shape (N, trials, 2n), for iterates of two settings with one sigma and clipping
+    norm, all N >= 1 of them, started at zero, and the two schedules.
 
-    Returns
-    -------
-    ndarray, shape (N, trials, 2n)
-
-    Examples
-    --------
     >>> one = Statistics([[[0.0]]], [[5.0]], [[[0.0]]])  # its gradient never changes
     >>> both = [ConstantStep(0.1), ConstantStep(0.2)]
     >>> descent = Descent(both, clip=1.0, iterations=2, at=[1, 2])
@@ -164,8 +146,6 @@ def best_reaches(table: pd.DataFrame, keys: Sequence[str]) -> pd.Series[float]:
 
     The table has columns ``reach``, ``error`` and the keys; one row for each setting and trial.
 
-    Examples
-    --------
     >>> rows = [(1, 0.1, 3.0), (1, 0.1, 1.0), (1, 0.2, 1.5), (2, 0.1, 4.0), (2, 0.2, 5.0)]
     >>> best_reaches(pd.DataFrame(rows, columns=["m", "reach", "error"]), ["m"]).to_dict()
     {1: 0.2, 2: 0.1}

@@ -437,8 +437,8 @@ def test_selected_models_are_the_same_models(trained):
 @pytest.mark.parametrize(
     ("models", "error", "message"),
     [
-        ([], ValueError, "models must be one or more numbers below 4"),
-        ([0, 4], ValueError, "models must be one or more numbers below 4"),
+        ([], ValueError, "models must be some numbers below 4"),
+        ([0, 4], ValueError, "models must be some numbers below 4"),
         ([-1], ValueError, "each of models must be at least 0"),
         ([0.5], TypeError, "each of models must be an integer"),
     ],

@@ -316,7 +316,7 @@ def test_exploration_is_the_policy_plus_noise(noise):
         ({"critic_learning_rate": float("nan")}, "critic_learning_rate must be finite"),
         ({"discount": 1.0}, r"discount must lie in \[0, 1\)"),
         ({"tau": 1.5}, r"tau must lie in \(0, 1\]"),
-        ({"tau": 0}, "tau must be positive"),
+        ({"tau": 0}, r"tau must lie in \(0, 1\]"),
         ({"exploration_noise": -0.1}, "exploration_noise must not be negative"),
         ({"warm_up": 0}, "warm_up must be at least 1"),
         ({"capacity": True}, "capacity must be an integer"),

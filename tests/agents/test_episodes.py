@@ -124,7 +124,7 @@ def good():
         ({"observations": np.ones((2, 3, 1))}, "T \\+ 1 entries"),
         ({"actions": np.ones((2, 4, 2))}, "T \\+ 1 entries"),
         ({"rewards": np.ones(2)}, "2 dimension"),
-        ({"rewards": np.ones((3, 3))}, "one row an episode"),
+        ({"rewards": np.ones((3, 3))}, "one row for each episode"),
         ({"actions": np.full((2, 3, 2), np.nan)}, "NaN"),
         ({"observations": np.full((2, 4, 1), 1e300)}, "float32"),
         ({"actions": np.full((2, 3, 2), np.nan, dtype=np.float32)}, "NaN"),
@@ -181,7 +181,7 @@ def test_parts_must_fit():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rewards": np.ones(3)}, "one row a step"),
+        ({"rewards": np.ones(3)}, "one row for each step"),
         ({"next_observations": np.ones((2, 2))}, "must agree"),
         ({"actions": np.array([[np.inf], [0]])}, "NaN or infinite"),
         ({"actions": np.ones(2)}, "2 dimension"),

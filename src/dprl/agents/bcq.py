@@ -48,8 +48,8 @@ import optax
 from dprl import _validation as check
 from dprl.agents.networks import MiniBatch, Params, fast_key, mlp_apply, mlp_inits, soft_update
 
+#: Names of the four losses that :func:`update` reports, in the order of the last axis.
 LOSSES = ("reconstruction", "divergence", "critics", "perturbation")
-"""Names of the four losses that :func:`update` reports, in the order of the last axis."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,8 @@ class BCQSettings:
         for name in ("perturbation", "divergence_weight"):
             check.not_negative(name, getattr(self, name))
         check.below_one("discount", self.discount)
-        if not 0 <= check.real("minimum_weight", self.minimum_weight) <= 1:
-            raise ValueError(f"minimum_weight must lie in [0, 1], got {self.minimum_weight!r}")
-        if not 0 < check.real("target_rate", self.target_rate) <= 1:
-            raise ValueError(f"target_rate must lie in (0, 1], got {self.target_rate!r}")
+        check.unit("minimum_weight", self.minimum_weight)
+        check.fraction("target_rate", self.target_rate)
         if not isinstance(self.log_std_range, tuple) or len(self.log_std_range) != 2:
             raise TypeError(f"log_std_range must be a pair, got {self.log_std_range!r}")
         low, high = (check.real("log_std_range", x) for x in self.log_std_range)
@@ -175,8 +173,6 @@ def noise_shape(action_size: int, settings: BCQSettings) -> tuple[int, int, int]
 def as_noise(numbers: jax.Array) -> BCQNoise:
     """Independent standard normal numbers as the noise of one update.
 
-    Examples
-    --------
     >>> numbers = jnp.zeros(noise_shape(3, BCQSettings.laptop()))
     >>> [x.shape for x in as_noise(numbers)]
     [(100, 6), (100, 10, 6), (100, 6)]
@@ -189,8 +185,6 @@ def initialise(
 ) -> BCQState:
     """A fresh agent. The targets start as copies of their networks.
 
-    Examples
-    --------
     >>> state = jax.eval_shape(lambda: initialise(jax.random.key(0), 11, 3, BCQSettings.paper()))
     >>> [layer.weight.shape for layer in state.parameters.critics]
     [(2, 14, 400), (2, 400, 300), (2, 300, 1)]
@@ -209,7 +203,7 @@ def initialise(
         ],
     )
     critics = jax.tree.map(lambda *leaves: jnp.stack(leaves), *twins)
-    adam = _adam(settings)
+    adam = optax.adam(settings.learning_rate)
     copy = partial(jax.tree.map, jnp.copy)
     return BCQState(
         BCQParameters(encoder, decoder, perturbation, critics, copy(perturbation), copy(critics)),
@@ -326,20 +320,15 @@ def perturbation_loss(
     return -jnp.mean(_joint(_first(parameters.critics), batch.observations, actions))
 
 
-def _adam(settings: BCQSettings) -> optax.GradientTransformation:
-    return optax.adam(settings.learning_rate)
-
-
 def update(
     state: BCQState, batch: MiniBatch, noise: BCQNoise, settings: BCQSettings
 ) -> tuple[BCQState, jax.Array]:
     """One update of one agent: a pure function (Fujimoto et al. 2019, Algorithm 1).
 
-    In this order, each step with what the steps before it have changed: VAE, critics,
-    perturbation, targets. The losses, shape (4,), are each before its step; named by
-    :data:`LOSSES`.
+    Each step starts with what the steps before it have changed. The losses, shape (4,), are each
+    before its step; named by :data:`LOSSES`.
     """
-    adam, parameters = _adam(settings), state.parameters
+    adam, parameters = optax.adam(settings.learning_rate), state.parameters
     vae = (parameters.encoder, parameters.decoder)
     (_, parts), slope = jax.value_and_grad(vae_loss, has_aux=True)(
         vae, batch, noise.encoding, settings
@@ -376,8 +365,7 @@ def act(
 ) -> jax.Array:
     """Greedy actions (n, d_A), in [-1, 1], of one agent at observations (n, d_s).
 
-    For each observation ``settings.acting_candidates`` proposals are drawn and perturbed; the one
-    with the largest value by the first critic is returned. Deterministic given the key.
+    Each chosen among ``settings.acting_candidates`` proposals; deterministic given the key.
     """
     _check_inputs(parameters, observations)
     noise = draw_candidates(key, parameters, observations, settings)

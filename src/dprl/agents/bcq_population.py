@@ -41,8 +41,8 @@ from dprl.agents.bcq import (
 from dprl.agents.episodes import Float32Array, Transitions
 from dprl.agents.networks import MiniBatch, Tree
 
+#: Updates in one compiled call, unless said otherwise; random numbers are drawn for each.
 CHUNK = 200
-"""Updates in one compiled call, unless said otherwise; random numbers are drawn for each."""
 
 _WIDE = 256  # widths from which a CPU updates one model after the other
 _ACTION_SLACK = 1e-5  # float32 rounding of an action that was clipped to [-1, 1]
@@ -51,14 +51,8 @@ _ACTION_SLACK = 1e-5  # float32 rounding of an action that was clipped to [-1, 1
 class BCQTraining(NamedTuple):
     """Models in training: all that their future depends on beside the data, only arrays.
 
-    Attributes
-    ----------
-    models : BCQState
-        Each leaf has a leading axis of models.
-    seeds : ndarray of int, shape (models,)
-        What networks, batches and noise of each model are drawn from.
-    updates : int
-        Updates that each model has received.
+    Each leaf of ``models`` has a leading axis of models. Networks, batches and noise of each model
+    are drawn from its own seed (models,); each has received ``updates`` updates.
     """
 
     models: BCQState
@@ -101,8 +95,7 @@ def train(
     Parameters
     ----------
     training, settings
-        From :func:`start`, or from this function; it is not changed. The settings as for
-        :func:`start`.
+        From :func:`start`, or from this function, with the same settings; it is not changed.
     datasets : sequence of Transitions
         One per model; their sizes may differ. Actions in [-1, 1].
     updates : int
@@ -240,14 +233,7 @@ def _padded(datasets: Sequence[Transitions], rows: int) -> MiniBatch:
 
 @dataclass(frozen=True, eq=False)
 class BCQPopulation:
-    """Models that answer queries, stacked.
-
-    Attributes
-    ----------
-    settings : BCQSettings
-    parameters : BCQParameters
-        Everything, the VAE included; leading axis = models.
-    """
+    """Models that answer queries: all their parameters, the VAE's too; leading axis = models."""
 
     settings: BCQSettings
     parameters: BCQParameters
@@ -276,9 +262,7 @@ class BCQPopulation:
         """Some of the models as a population of their own, in the order given."""
         rows = [check.whole("each of models", index, minimum=0) for index in models]
         if not rows or max(rows) >= len(self):
-            raise ValueError(
-                f"models must be one or more numbers below {len(self)}, got {list(models)}"
-            )
+            raise ValueError(f"models must be some numbers below {len(self)}, got {list(models)}")
         chosen = np.array(rows)
         return replace(self, parameters=jax.tree.map(lambda leaf: leaf[chosen], self.parameters))
 

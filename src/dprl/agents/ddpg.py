@@ -77,10 +77,9 @@ class DDPGSettings:
             check.whole("each width of hidden", width)
         for name in ("batch_size", "warm_up", "capacity"):
             check.whole(name, getattr(self, name))
-        for name in ("actor_learning_rate", "critic_learning_rate", "tau"):
+        for name in ("actor_learning_rate", "critic_learning_rate"):
             check.positive(name, getattr(self, name))
-        if self.tau > 1:
-            raise ValueError(f"tau must lie in (0, 1], got {self.tau!r}")
+        check.fraction("tau", self.tau)
         check.below_one("discount", self.discount)
         check.not_negative("exploration_noise", self.exploration_noise)
 
@@ -111,8 +110,6 @@ def initialise(
 ) -> DDPGState:
     """A new agent; its target networks equal its networks.
 
-    Examples
-    --------
     >>> state = initialise(jax.random.key(0), 11, 3, DDPGSettings.laptop())
     >>> [layer.weight.shape for layer in state.critic]
     [(14, 64), (64, 64), (64, 1)]

@@ -21,12 +21,7 @@ from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 from dprl.agents import parallel, replay
 from dprl.agents.ddpg import DDPGSettings, DDPGState, act, initialise, update
-from dprl.agents.environments import (
-    ParallelEnvironments,
-    Task,
-    draw_initial_states,
-    environment,
-)
+from dprl.agents.environments import ParallelEnvironments, Task, draw_initial_states, environment
 from dprl.agents.episodes import Float32Array
 from dprl.agents.networks import Params
 
@@ -98,7 +93,7 @@ def train(
     Parameters
     ----------
     training, task, settings
-        From :func:`start`, or from this function; it is not changed. The rest as for :func:`start`.
+        From :func:`start`, or from this function, with the same arguments; it is not changed.
     steps : int
         Environment steps of each agent, >= 1, the warm-up included.
     chunk : int
@@ -136,11 +131,7 @@ def train(
     states = [parallel.part_of(training.agents, group) for group in groups]
     buffers = [parallel.part_of(training.buffer, group) for group in groups]
     world = ParallelEnvironments(
-        env.name,
-        agents,
-        task.t_max,
-        timeout_is_terminal=task.timeout_is_terminal,
-        threads=threads,
+        env.name, agents, task.t_max, timeout_is_terminal=task.timeout_is_terminal, threads=threads
     )
     world.restore(training.full_states, training.elapsed)
     end = training.step + steps
@@ -183,13 +174,9 @@ def _training(
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _initialise_all(
-    keys: jax.Array, observation_size: int, action_size: int, hidden: tuple[int, ...]
-) -> DDPGState:
+def _initialise_all(keys: jax.Array, d_s: int, d_a: int, hidden: tuple[int, ...]) -> DDPGState:
     settings = DDPGSettings(hidden=hidden)  # the rest does not matter for a new agent
-    states: DDPGState = jax.vmap(
-        lambda key: initialise(key, observation_size, action_size, settings)
-    )(keys)
+    states: DDPGState = jax.vmap(lambda key: initialise(key, d_s, d_a, settings))(keys)
     return states
 
 

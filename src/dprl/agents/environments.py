@@ -63,14 +63,8 @@ RolloutPolicy = Callable[[Float32Array, int], ArrayLike]
 class Task:
     """What an agent learns: an environment, its time limit, and what the limit means.
 
-    Parameters
-    ----------
-    environment : str
-        One of :data:`NAMES`.
-    t_max : int
-        Steps after which an episode is truncated, >= 1.
-    timeout_is_terminal : bool
-        Whether a learner is told that the state at the time limit is absorbing.
+    The environment is one of :data:`NAMES`; an episode is truncated after ``t_max`` >= 1 steps; a
+    learner is told that the state at the time limit is absorbing if ``timeout_is_terminal``.
     """
 
     environment: str
@@ -197,8 +191,6 @@ def _model(name: str) -> mujoco.MjModel:
 def environment(name: str) -> Environment:
     """Sizes and constants of an environment; its name is one of :data:`NAMES`.
 
-    Examples
-    --------
     >>> hopper = environment("Hopper-v5")
     >>> hopper.observation_size, hopper.action_size, hopper.state_size, round(hopper.dt, 6)
     (11, 3, 12, 0.008)
@@ -224,8 +216,6 @@ def draw_initial_states(name: str, count: int, rng: np.random.Generator) -> Floa
     the other, so that row i is gymnasium's i-th reset with the same generator. Shape (count, k);
     ``name`` is one of :data:`NAMES`.
 
-    Examples
-    --------
     >>> states = draw_initial_states("Hopper-v5", 3, np.random.default_rng(0))
     >>> states.shape, states[:, 1].round(2).tolist()  # three coordinates up: the height
     ((3, 12), [1.25, 1.25, 1.25])
@@ -244,19 +234,12 @@ def draw_initial_states(name: str, count: int, rng: np.random.Generator) -> Floa
 
 
 class StepResult(NamedTuple):
-    """What one step of all environments gave.
+    """What one step of all environments gave: arrays of ``count`` rows.
 
-    Attributes
-    ----------
-    observations : ndarray of float32, shape (count, d_s)
-        After the step. Of a finished episode: its last one.
-    rewards : ndarray of float32, shape (count,)
-        Zero where the episode had already finished.
-    terminated, truncated : ndarray of bool, shape (count,)
-        An absorbing state was reached; time ran out in a state that is not absorbing.
-    terminals : ndarray of bool, shape (count,)
-        What a learner is to store: ``terminated``, or that or ``truncated`` with
-        ``timeout_is_terminal``.
+    ``observations`` (count, d_s) after the step, of a finished episode its last one; ``rewards``,
+    zero where the episode had already finished; ``terminated``: an absorbing state was reached;
+    ``truncated``: time ran out in a state that is not absorbing; ``terminals``, what a learner is
+    to store: ``terminated``, or that or ``truncated`` with ``timeout_is_terminal``.
     """
 
     observations: Float32Array
@@ -279,14 +262,11 @@ class ParallelEnvironments:
     name, t_max, timeout_is_terminal
         As the fields of a :class:`Task`.
     count : int
-        How many, >= 1.
+        How many, >= 1. Finished episodes are not stepped: their rewards are zero until
+        :meth:`reset_where`.
     threads : int, optional
         Threads that step; by default as many as the process may use cores. Results do not
         depend on it.
-
-    Notes
-    -----
-    Finished episodes are not stepped: their rewards are zero until :meth:`reset_where`.
 
     Examples
     --------
@@ -312,10 +292,7 @@ class ParallelEnvironments:
         self.environment = environment(name)
         self.count = check.whole("count", count)
         self.t_max = check.whole("t_max", t_max)
-        if not isinstance(timeout_is_terminal, bool):
-            raise TypeError(
-                f"timeout_is_terminal must be True or False, got {timeout_is_terminal!r}"
-            )
+        check.instance("timeout_is_terminal", timeout_is_terminal, bool)
         self.timeout_is_terminal = timeout_is_terminal
         many = available_cores() if threads is None else check.whole("threads", threads)
         self._batch = mujoco.batch.Batch(_model(name), self.count, min(many, self.count))
@@ -361,19 +338,9 @@ class ParallelEnvironments:
         return self.observations
 
     def reset_where(self, mask: ArrayLike, states: ArrayLike) -> Float32Array:
-        """Start some episodes anew.
+        """Start the episodes of a mask, bools (count,), from states (mask.sum(), k), in order.
 
-        Parameters
-        ----------
-        mask : array of bool, shape (count,)
-            Which.
-        states : array_like, shape (mask.sum(), k)
-            Initial states of these, in order.
-
-        Returns
-        -------
-        ndarray of float32, shape (count, d_s)
-            Observations of all environments.
+        Returns float32 observations of all environments, (count, d_s).
         """
         self._check_started()
         chosen = np.asarray(mask)
@@ -412,10 +379,7 @@ class ParallelEnvironments:
     def step(self, actions: ArrayLike) -> StepResult:
         """Take one step in every episode that is not finished; actions (count, d_A) in [-1, 1].
 
-        Raises
-        ------
-        RuntimeError
-            Before :meth:`reset`.
+        Before :meth:`reset` it is a ``RuntimeError``.
         """
         env, before = self.environment, self.states
         torques = _checked_actions(env, actions, self.count)
@@ -471,9 +435,8 @@ def rollout(
     name, t_max, threads
         As in :class:`ParallelEnvironments`.
     policy : callable
-        ``policy(observations, step) -> actions``: observations float32 of shape (n, d_s),
-        step 0 ... t_max - 1, actions of shape (n, d_A) in [-1, 1]. It always sees all n
-        episodes; what it answers for finished ones is ignored.
+        A :data:`RolloutPolicy`, with step 0 ... t_max - 1. It always sees all n episodes; what it
+        answers for finished ones is ignored.
     initial_states : array_like, shape (n, k)
 
     Examples

@@ -49,6 +49,14 @@ def _flags(name: str, values: ArrayLike) -> BoolArray:
     return x
 
 
+def _check_rows(arrays: dict[str, NDArray[Any]], what: str) -> None:
+    sizes = {name: len(array) for name, array in arrays.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"all arrays must have one row for each {what}, got {sizes}")
+    if not sizes["rewards"]:
+        raise ValueError(f"there must be at least one {what}, got none")
+
+
 @dataclass(frozen=True, eq=False)
 class Transitions:
     """Steps (o, a, r, o', terminal) of any episodes, one a row.
@@ -82,11 +90,7 @@ class Transitions:
             "next_observations": _float32("next_observations", next_observations, 2),
             "terminals": _flags("terminals", terminals),
         }
-        sizes = {name: len(array) for name, array in arrays.items()}
-        if len(set(sizes.values())) > 1:
-            raise ValueError(f"all arrays must have one row a step, got {sizes}")
-        if not sizes["rewards"]:
-            raise ValueError("transitions must hold at least one step, got none")
+        _check_rows(arrays, "step")
         before, after = arrays["observations"].shape, arrays["next_observations"].shape
         if before != after:
             raise ValueError(f"observations {before} and next_observations {after} must agree")
@@ -98,12 +102,12 @@ class Transitions:
 
     @property
     def observation_size(self) -> int:
-        """d_s, numbers in one observation."""
+        """d_s."""
         return int(self.observations.shape[1])
 
     @property
     def action_size(self) -> int:
-        """d_A, numbers in one action."""
+        """d_A."""
         return int(self.actions.shape[1])
 
 
@@ -163,9 +167,7 @@ class Episodes:
             "terminated": _flags("terminated", terminated),
             "initial_states": check.finite_array("initial_states", initial_states, ndim=2),
         }
-        sizes = {name: len(array) for name, array in arrays.items()}
-        if len(set(sizes.values())) > 1:
-            raise ValueError(f"all arrays must have one row an episode, got {sizes}")
+        _check_rows(arrays, "episode")
         t = arrays["rewards"].shape[1]
         steps = (arrays["observations"].shape[1] - 1, arrays["actions"].shape[1], t)
         if len(set(steps)) > 1:
@@ -174,8 +176,6 @@ class Episodes:
                 f"got {steps[0] + 1}, {steps[1]} and {steps[2]}"
             )
         ends = arrays["lengths"]
-        if not len(ends):
-            raise ValueError("there must be at least one episode, got none")
         if ends.min() < 1 or ends.max() > t:
             raise ValueError(f"lengths must lie in 1 ... T = {t}, got {ends.min()} to {ends.max()}")
         beyond = np.arange(t + 1) > ends[:, None]
@@ -196,12 +196,12 @@ class Episodes:
 
     @property
     def observation_size(self) -> int:
-        """d_s, numbers in one observation."""
+        """d_s."""
         return int(self.observations.shape[2])
 
     @property
     def action_size(self) -> int:
-        """d_A, numbers in one action."""
+        """d_A."""
         return int(self.actions.shape[2])
 
     @property

@@ -55,8 +55,6 @@ def mlp_inits(key: jax.Array, networks: Sequence[Sequence[int]]) -> list[Params]
     ``networks`` holds of each the widths from the input to the output, at least two, each >= 1.
     All come from one draw: a draw for each layer would take seconds to compile.
 
-    Examples
-    --------
     >>> actor, critic = mlp_inits(jax.random.key(0), [(11, 64, 3), (14, 64, 1)])
     >>> parameter_count(actor), parameter_count(critic)
     (963, 1025)
@@ -86,8 +84,6 @@ def mlp_apply(
 ) -> jax.Array:
     """The network's output (..., n) at x (..., m); ReLU between the layers, ``final`` at the end.
 
-    Examples
-    --------
     >>> net = (Layer(jnp.ones((2, 1)), jnp.zeros(1)), Layer(jnp.full((1, 1), -2.0), jnp.ones(1)))
     >>> mlp_apply(net, jnp.array([[1.0, 3.0], [-1.0, -3.0]])).tolist()
     [[-7.0], [1.0]]
@@ -106,8 +102,6 @@ def fast_key(key: jax.Array) -> jax.Array:
     Under ``vmap`` this generator mixes the keys: draw with ``jax.lax.map`` first. A key that is of
     this kind stays as it is.
 
-    Examples
-    --------
     >>> one = fast_key(jax.random.key(0))
     >>> jax.random.key_data(one).shape, bool(one == fast_key(one))
     ((4,), True)

@@ -29,25 +29,12 @@ def collect(
     policy: Callable[[Float32Array], Float32Array] | None = None,
     noise: float = 0.0,
 ) -> Float32Array:
-    """Take steps in all environments; an agent whose episode is over starts another.
+    """Take ``chunk`` steps in all environments; an agent whose episode is over starts another.
 
-    Parameters
-    ----------
-    world : ParallelEnvironments
-        One environment per agent.
-    generators : sequence of numpy.random.Generator
-        One per agent: of its exploration and its initial states.
-    chunk : int
-        How many steps.
-    policy : callable, optional
-        Observations (agents, 1, d_s) to actions (agents, 1, d_A). Without it actions are
-        uniform.
-    noise : float
-        Standard deviation of what is added to the policy's actions, before they are clipped.
-
-    Returns
-    -------
-    ndarray of float32, shape (agents, chunk, row_size)
+    Rows of shape (agents, chunk, row_size), float32. Each agent has an environment of the world,
+    and a generator of its exploration and its initial states. The policy takes observations
+    (agents, 1, d_s) to actions (agents, 1, d_A), to which normal numbers of standard deviation
+    ``noise`` are added before they are clipped; without it actions are uniform.
     """
     env, agents = world.environment, world.count
     d_s, d_a = env.observation_size, env.action_size

@@ -7,78 +7,63 @@ after the other, each in four stages and then its attacks, then the leaks
 (:mod:`experiments.chapter_5.leaks`), and the tables of the finished ones kept under
 ``data/results/<profile>``. A *cell* is the part of a table that one of them makes.
 
-Everything that was computed before is used: a run that was killed,
-or stopped by ``--minutes``, goes on where it was. The tables hold all cells that are finished
-so far, also those of earlier runs and of other machines; which machine computed a cell stands
-in the table's provenance.
+Everything that was computed before is used: a run that was killed, or stopped by ``--minutes``,
+goes on where it was. The tables hold all cells that are finished so far, also those of earlier
+runs and of other machines; which machine computed a cell stands in the table's provenance.
 
-Exit status: 0 if all cells are finished, 75 if the time was up before, 2 for a wrong command
-line.
+Exit status: 0 if all cells are finished, 75 if the time was up before, 2 for a wrong command line.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import pandas as pd
 
 from companion import records
 from companion.sweeps import Deadline, OutOfTime, code_of
-from experiments.chapter_5 import leak_tables, leaks, pair_attacks, runs, study
-from experiments.chapter_5.leaks import LeakSettings
-from experiments.chapter_5.pair_attacks import AttackSettings
-from experiments.chapter_5.runs import RUNS
+from experiments.chapter_5 import runs
+from experiments.chapter_5.runs import RUNS, Cell
 from experiments.chapter_5.sizes import PROFILES
-from experiments.chapter_5.stages import Progress
-from experiments.chapter_5.study import StudySettings
+from experiments.chapter_5.stages import Watch
 
 #: Named in the provenance of the tables.
 LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy")
 OUT_OF_TIME = 75  # EX_TEMPFAIL: try again
 _SECONDS_BETWEEN_LINES = 30.0
 
-#: Tables by name, and what they depend on.
-_Results: TypeAlias = tuple[dict[str, pd.DataFrame], dict[str, Any]]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; see the module."""
     options = _arguments(argv)
     plan = _of_profile(options.profile) if options.run is None else _of_run(options.run)
-    jobs = {job.name: job for job in plan.jobs}
-    if options.cell:
-        unknown = [name for name in options.cell if name not in jobs]
-        if unknown:
-            print(
-                f"no cell {', '.join(unknown)} in {plan.name}; there are {', '.join(jobs)}",
-                file=sys.stderr,
-            )
-            return 2
-    chosen = [jobs[name] for name in options.cell or jobs]
+    chosen = list(options.cell or plan.cells)
+    unknown = ", ".join(name for name in chosen if name not in plan.cells)
+    if unknown:
+        there = ", ".join(plan.cells)
+        print(f"no cell {unknown} in {plan.name}; there are {there}", file=sys.stderr)
+        return 2
     deadline = None if options.minutes is None else Deadline(60 * options.minutes)
-    for number, job in enumerate(chosen):
+    for number, name in enumerate(chosen):
         try:
-            _compute(job, plan, options.folder, options.records, deadline)
+            _compute(name, plan, options.folder, options.records, deadline)
         except OutOfTime:
-            left = ", ".join(one.name for one in chosen[number:])
             print(
                 f"Time is up after {options.minutes:g} minutes; what is done is kept. "
-                f"Run the same command again to go on. Not finished: {left}"
+                f"Run the same command again to go on. Not finished: {', '.join(chosen[number:])}"
             )
             return OUT_OF_TIME
-    print(f"finished: {', '.join(job.name for job in chosen)}")
+    print(f"finished: {', '.join(chosen)}")
     return 0
 
 
@@ -118,20 +103,11 @@ def _positive(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """What is computed and recorded at once: a study with its attacks, or a leak."""
-
-    name: str
-    study: StudySettings
-    compute: Callable[[Path, Deadline | None, Progress], _Results]
-
-
-@dataclass(frozen=True)
 class _Plan:
-    """All jobs of a profile or run, and where and how their tables are recorded."""
+    """All cells of a profile or run by name, and where and how their tables are recorded."""
 
     name: str
-    jobs: list[_Job]
+    cells: dict[str, Cell]
     profile: str
     command: str
     prefix: str = ""
@@ -139,82 +115,38 @@ class _Plan:
 
 def _of_profile(profile: str) -> _Plan:
     sizes = PROFILES[profile]
-    jobs = [
-        _Job(study.name, study, partial(_attacks, study, attacks))
-        for study, attacks in zip(sizes.studies, sizes.attacks, strict=True)
-    ]
-    jobs += [_Job(f"leak-{one.name}", one.study, partial(_leak, one)) for one in sizes.leaks]
+    studies = zip(sizes.studies, sizes.attacks, strict=True)
+    cells = {of.name: Cell(of, attacks=attacks) for of, attacks in studies}
+    cells |= {f"leak-{one.name}": Cell(one) for one in sizes.leaks}
     command = f"python -m experiments.chapter_5 --profile {profile} --resume"
-    return _Plan(f"profile {profile}", jobs, profile, command)
+    return _Plan(f"profile {profile}", cells, profile, command)
 
 
 def _of_run(run: str) -> _Plan:
-    jobs = [_Job(cell.name, cell.study, partial(runs.compute, cell)) for cell in RUNS[run]]
+    cells = {cell.name: cell for cell in RUNS[run]}
     command = f"python -m experiments.chapter_5 --run {run}"
-    return _Plan(f"run {run}", jobs, "laptop", command, f"run-{run.lower()}-")
+    return _Plan(f"run {run}", cells, "laptop", command, f"run-{run.lower()}-")
 
 
 def _compute(
-    job: _Job, plan: _Plan, folder: Path, results: Path | None, deadline: Deadline | None
+    name: str, plan: _Plan, folder: Path, results: Path | None, deadline: Deadline | None
 ) -> None:
-    """Compute one job and record its tables; those of ``quick`` are only shown.
-
-    Raises
-    ------
-    OutOfTime
-        If the deadline passed.
-    """
-    print(f"{job.name}: {job.study.oracles} oracles, {job.study.models} models", flush=True)
-    progress, start = _Progress(job.name), time.perf_counter()
+    """Compute one cell and record its tables; those of ``quick`` are only shown."""
+    cell = plan.cells[name]
+    print(f"{name}: {cell.study.oracles} oracles, {cell.study.models} models", flush=True)
+    progress, start = _Progress(name), time.perf_counter()
     try:
-        tables, about = job.compute(folder, deadline, progress)
+        tables, about = runs.compute(cell, folder, Watch(deadline, progress))
     finally:
         progress.end()
     minutes = (time.perf_counter() - start) / 60
-    print(f"{job.name}: finished, {minutes:.1f} minutes in this run", flush=True)
+    print(f"{name}: finished, {minutes:.1f} minutes in this run", flush=True)
     if plan.profile == "quick":
         print(_overview(next(iter(tables.values()))))
         return
-    for name, table in tables.items():
+    for of, table in tables.items():
         if len(table):
-            _merge(name, table, job, plan, {**about, **_machine()}, results)
-
-
-def _attacks(
-    settings: StudySettings,
-    attacks: AttackSettings,
-    folder: Path,
-    deadline: Deadline | None,
-    progress: Progress,
-) -> _Results:
-    """Tables of a study, and what they depend on."""
-    done = study.run(settings, folder, deadline, progress)
-    found = pair_attacks.run(done, attacks, deadline, progress)
-    tables = {
-        **pair_attacks.tables(found),
-        "learning-curves": done.curve,
-        "leak": leak_tables.study_table(done),
-    }
-    return tables, {
-        "settings": dataclasses.asdict(settings),
-        "attacks": dataclasses.asdict(attacks),
-        "seconds": {k: round(v, 1) for k, v in {**done.seconds, **found.seconds}.items()},
-    }
-
-
-def _leak(
-    settings: LeakSettings, folder: Path, deadline: Deadline | None, progress: Progress
-) -> _Results:
-    """Tables of a leak, and what they depend on."""
-    start = time.perf_counter()
-    found = leaks.run(settings, folder, deadline, progress)
-    tables = {"leak": leak_tables.attack_table(found)}
-    if settings.twins:
-        tables["twins"] = leak_tables.twin_table(found)
-    return tables, {
-        "settings": dataclasses.asdict(settings),
-        "seconds": {"leak": round(time.perf_counter() - start, 1)},
-    }
+            _merge(of, table.assign(cell=name), plan, {**about, **_machine()}, results)
 
 
 def _overview(table: pd.DataFrame) -> str:
@@ -234,37 +166,32 @@ def _machine() -> dict[str, object]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         **{library: version(library) for library in ("dprl", *LIBRARIES)},
-        "code": code_of(study.run, pair_attacks.run, leaks.run, runs.compute),
+        "code": code_of(runs.compute),
     }
 
 
 def _merge(
-    name: str,
-    table: pd.DataFrame,
-    job: _Job,
-    plan: _Plan,
-    about: dict[str, Any],
-    results: Path | None,
+    name: str, table: pd.DataFrame, plan: _Plan, about: dict[str, Any], results: Path | None
 ) -> None:
-    """Put a job's rows into the record in place of its older ones; keep the others'."""
-    order = [one.name for one in plan.jobs]
-    parts, described = {job.name: table.assign(cell=job.name)}, {job.name: about}
+    """Put a cell's rows into the record in place of its older ones; keep the others'."""
+    cell = str(table["cell"].iloc[0])
+    parts, described = {cell: table}, {cell: about}
     name = plan.prefix + name
     path = (Path("data/results") if results is None else results) / plan.profile / f"{name}.csv"
     if path.is_file():
         old = records.read(path)
         known = old.provenance["parameters"]["cells"]
         for other, rows in old.frame.groupby("cell"):
-            if other in order and other != job.name and list(rows) == list(parts[job.name]):
+            if other in plan.cells and other != cell and list(rows) == list(table):
                 parts[str(other)], described[str(other)] = rows, known[other]
-    present = [one for one in order if one in parts]
+    present = [one for one in plan.cells if one in parts]
     seconds = sum(sum(described[one]["seconds"].values()) for one in present)
     records.keep(
         name,
         pd.concat([parts[one] for one in present], ignore_index=True),
         profile=plan.profile,
         command=plan.command,
-        seed=job.study.seed,
+        seed=plan.cells[cell].study.seed,
         parameters={"cells": {one: described[one] for one in present}},
         seconds=seconds,
         libraries=LIBRARIES,

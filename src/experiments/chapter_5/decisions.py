@@ -12,6 +12,7 @@ needs no training, and the network that was trained for this question.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,15 +46,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a rule says.
-
-    Attributes
-    ----------
-    outcome : str
-        One of those that the rule names.
-    evidence : dict of str to Interval
-        The numbers that it looked at.
-    """
+    """What a rule says: one of the outcomes that it names, and the numbers it looked at."""
 
     outcome: str
     evidence: dict[str, Interval]
@@ -100,13 +93,9 @@ def run_a(by_oracle: pd.DataFrame) -> Decision:
         for name in ROLL_OUT_SCORES
     }
     first, last = ([ends[name, at] for name in ROLL_OUT_SCORES] for at in (looks[0], looks[-1]))
-    if any(one.low > 0.5 for one in last):
-        early = any(one.low > 0.5 for one in first)
-        outcome = "leak all along" if early else "leak after longer training"
-    elif all(one.high <= SMALL for one in last):
-        outcome = f"no leak above {SMALL}"
-    else:
-        outcome = "undecided"
+    early = any(one.low > 0.5 for one in first)
+    found = "leak all along" if early else "leak after longer training"
+    outcome = _outcome(last, found, "leak")
     return Decision(outcome, {f"{name}, {at:,} updates": one for (name, at), one in ends.items()})
 
 
@@ -130,14 +119,8 @@ def run_b(by_oracle: pd.DataFrame) -> Decision:
         for size in sizes
         for name in ROLL_OUT_SCORES
     }
-    if memory.low <= STRONG:
-        outcome = "memory is weak"
-    elif any(one.low > 0.5 for one in ends.values()):
-        outcome = "leak"
-    elif all(one.high <= SMALL for one in ends.values()):
-        outcome = f"no leak above {SMALL}"
-    else:
-        outcome = "undecided"
+    weak = memory.low <= STRONG
+    outcome = "memory is weak" if weak else _outcome(ends.values(), "leak", "leak")
     return Decision(outcome, evidence | ends)
 
 
@@ -189,13 +172,7 @@ def run_d_membership(table: pd.DataFrame) -> Decision:
     """
     rows = _target(table, "same-oracle")
     ends = _cells(rows, 1 - 0.05 / len(rows))
-    if any(one.low > 0.5 for one in ends.values()):
-        outcome = "membership in some cells"
-    elif all(one.high <= SMALL for one in ends.values()):
-        outcome = f"no membership above {SMALL}"
-    else:
-        outcome = "undecided"
-    return Decision(outcome, ends)
+    return Decision(_outcome(ends.values(), "membership in some cells", "membership"), ends)
 
 
 def run_d_trend(table: pd.DataFrame, environment: str) -> Decision:
@@ -230,6 +207,16 @@ def run_d_trend(table: pd.DataFrame, environment: str) -> Decision:
     return Decision(outcome, {environment: found})
 
 
+def _outcome(ends: Iterable[Interval], found: str, what: str) -> str:
+    """Found if a lower end is above 1/2; none if all upper ends are at most ``SMALL``."""
+    intervals = list(ends)
+    if any(one.low > 0.5 for one in intervals):
+        return found
+    if all(one.high <= SMALL for one in intervals):
+        return f"no {what} above {SMALL}"
+    return "undecided"
+
+
 def _same_oracle(by_oracle: pd.DataFrame, score: str) -> pd.DataFrame:
     found = by_oracle[(by_oracle["labels"] == "same-oracle") & (by_oracle["score"] == score)]
     if found.empty:
@@ -258,8 +245,6 @@ def _cells(rows: pd.DataFrame, confidence: float) -> dict[str, Interval]:
     halves = stats.t.ppf((1 + confidence) / 2, matches - 1) * rows["accuracy_se"].to_numpy()
     names = zip(rows["environment"], rows["t_max"], strict=True)
     return {
-        f"{environment}, T_max {t_max}": Interval(
-            float(mean), float(mean - half), float(mean + half)
-        )
-        for (environment, t_max), mean, half in zip(names, rows["accuracy"], halves, strict=True)
+        f"{environment}, T_max {t_max}": Interval(float(a), float(a - half), float(a + half))
+        for (environment, t_max), a, half in zip(names, rows["accuracy"], halves, strict=True)
     }

@@ -60,10 +60,9 @@ class GameSettings:
         Of each model from each initial state; they differ in BCQ's latent draws.
     first_steps : int
         Compared by ``first-steps``.
-    network : TCNSettings, optional
-        Of ``network``, with its first number of steps; without it there is no such score.
-    most_steps : int
-        At which its training ends, see :func:`dprl.membership.attacks.training.train_to_plateau`.
+    network, most_steps : TCNSettings or None, int
+        Of the score ``network``, with the number of steps at which its training begins and ends
+        (:func:`dprl.membership.attacks.training.train_to_plateau`); without it no such score.
     seed : int
         Of roll-outs, answers and networks.
     """
@@ -87,8 +86,6 @@ class Game:
 
     Attributes
     ----------
-    task : Task
-    models : BCQPopulation
     accused : list of Episodes
         Of each model, n trajectories.
     kinds : ndarray of int, shape (models, n)
@@ -202,8 +199,7 @@ def _roll_out(game: Game, seed: int) -> tuple[Float32Array, IntArray]:
 
 def _network(game: Game, answers: Float32Array, settings: GameSettings) -> FloatArray:
     """Mean logit over roll-outs, shape (models, n); ``answers`` (models, n, roll-outs, ...)."""
-    if settings.network is None:
-        raise AssertionError("no network to train")
+    assert settings.network is not None
     out = np.zeros(game.kinds.shape)
     shape = answers.shape[3:]
     names = game.oracles
@@ -248,45 +244,23 @@ def ratios(leak: Leak) -> dict[str, FloatArray]:
 def table(
     game: Game, found: dict[str, FloatArray], labels: Sequence[str] = tuple(LABELS)
 ) -> dict[str, pd.DataFrame]:
-    """AUC of every score for every question.
+    """AUC of every score, of :func:`score` or :func:`ratios`, for some questions of :data:`LABELS`.
 
-    Parameters
-    ----------
-    game : Game
-    found : dict of str to ndarray
-        From :func:`score` or :func:`ratios`.
-    labels : sequence of str
-        Which questions of :data:`LABELS`.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        ``games``: ``environment, t_max, labels, score, oracles, models`` and ``auc, auc_low,
-        auc_high``, the mean over models with its 95 % interval over oracles
-        (:func:`dprl.membership.metrics.clustered_interval`). ``games-by-oracle``: ``environment,
-        t_max, labels, score, oracle, auc``, the mean over the models of each oracle.
+    ``games``: ``environment, t_max, labels, score, oracles, models`` and ``auc, auc_low,
+    auc_high``, the mean over models with its 95 % interval over oracles
+    (:func:`dprl.membership.metrics.clustered_interval`). ``games-by-oracle``: ``environment, t_max,
+    labels, score, oracle, auc``, the mean over the models of each oracle.
     """
     rows, by_oracle = [], []
     for name, values in found.items():
         for question in labels:
             areas = np.array(list(_areas(game.kinds, values, *LABELS[question])))
             interval = metrics.clustered_interval(areas, game.oracle)
-            row = {
-                "environment": game.task.environment,
-                "t_max": game.task.t_max,
-                "labels": question,
-                "score": name,
-            }
-            rows.append(
-                {
-                    **row,
-                    "oracles": interval.clusters,
-                    "models": areas.size,
-                    "auc": interval.mean,
-                    "auc_low": interval.low,
-                    "auc_high": interval.high,
-                }
-            )
+            task = {"environment": game.task.environment, "t_max": game.task.t_max}
+            row = {**task, "labels": question, "score": name}
+            counts = {"oracles": interval.clusters, "models": areas.size}
+            ends = {"auc_low": interval.low, "auc_high": interval.high}
+            rows.append({**row, **counts, "auc": interval.mean, **ends})
             by_oracle += [
                 {**row, "oracle": int(one), "auc": float(areas[game.oracle == one].mean())}
                 for one in game.oracles

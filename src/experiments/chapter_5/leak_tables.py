@@ -11,6 +11,7 @@ Sources: Carlini et al. 2022 (true positives at a low false positive rate, likel
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,32 +41,16 @@ class _Accused:
 
 
 def attack_scores(leak: Leak, access: str, attack: str = "threshold", at: int = -1) -> FloatArray:
-    """What the attack says about each trajectory of the pool.
+    """What the attack says about each trajectory of the pool, shape (O, models, 2 M).
 
-    Parameters
-    ----------
-    leak : Leak
-    access : str
-        One of :data:`ACCESS`.
-    attack : str
-        One of :data:`ATTACKS`. Likelihood ratios take all other pairs of models of the same
-        oracle as shadows. Their score is minus the logarithm of the distance or error: it
-        is closer to normal.
-    at : int
-        Index into ``settings.updates``.
+    Larger speaks for a member. Likelihood ratios take all other pairs of models of the same oracle
+    as shadows; their score is minus the logarithm of the distance or error: it is closer to normal.
 
-    Returns
-    -------
-    ndarray, shape (O, models, 2 M)
-        Larger speaks for a member.
+    Access is one of :data:`ACCESS`, the attack one of :data:`ATTACKS`; ``at`` is an index into
+    ``settings.updates``.
     """
     values = _access(leak.scores, access)[at]
-    return np.stack(
-        [
-            _attacked(attack, of_oracle, members, leak.settings.pairs)
-            for of_oracle, members in zip(values, leak.members, strict=True)
-        ]
-    )
+    return _attacked(attack, values, leak.members, leak.settings.pairs)
 
 
 def _access(found: dict[str, FloatArray], access: str) -> FloatArray:
@@ -75,77 +60,68 @@ def _access(found: dict[str, FloatArray], access: str) -> FloatArray:
 
 
 def _attacked(attack: str, values: FloatArray, members: BoolArray, pairs: IntArray) -> FloatArray:
+    """The first axis of values and members are oracles."""
+    if attack not in ATTACKS:
+        raise ValueError(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}")
     if attack == "threshold":
         return values
+    ratio = lira.online if attack == "lira-online" else lira.offline
     logarithms = -np.log(np.maximum(-values, np.finfo(float).tiny))
-    if attack == "lira-online":
-        return lira.online(logarithms, members, groups=pairs)
-    if attack == "lira-offline":
-        return lira.offline(logarithms, members, groups=pairs)
-    raise ValueError(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}")
+    both = zip(logarithms, members, strict=True)
+    return np.stack([ratio(of_oracle, own, groups=pairs) for of_oracle, own in both])
 
 
 def attack_table(leak: Leak) -> pd.DataFrame:
-    """Every attack with every access after every number of updates.
+    """Every attack with every access after every number of updates, one row for each.
 
-    Parameters
-    ----------
-    leak : Leak
-
-    Returns
-    -------
-    DataFrame
-        One row per updates, access and attack:
-
-        ``environment, t_max, oracles, models, trajectories, updates, access, attack``
-            What was attacked; ``models`` in all, each trained on ``trajectories``.
-        ``unit, clusters``
-            What the intervals are over ("pair" of models here), and how many there are.
-        ``auc, auc_low, auc_high``
-            Mean over models of the area under the ROC curve on the pool, 95 % interval
-            (:func:`dprl.membership.metrics.clustered_interval`).
-        ``tpr_at_fpr_1pct, tpr_low, tpr_high, fpr``
-            The threshold is chosen on the other pairs of the oracle so that at most 1 % of
-            *their* non-members are accused; then the mean over pairs of the true positive
-            rate, its interval, and the mean false positive rate. After the last update, and
-            not for "lira-online", the fresh trajectories are non-members too: the first half
-            of them helps to choose, and the FPR is measured on the second half alone. Given a
-            model, that part is independent of the threshold. Otherwise both are done on the
-            non-members of the pool, which the models share.
-        ``tpr_at_fpr_01pct``
-            The same for 0.1 %; NaN with fewer than 1,000 non-members to choose on.
-        ``negatives``
-            Non-members, counted once per model, on which the false positive rate is measured.
-        ``mean_return``
-            Of the models' roll-outs.
+    ``environment, t_max, oracles, models, trajectories, updates, access, attack``
+        What was attacked; ``models`` in all, each trained on ``trajectories``.
+    ``unit, clusters``
+        What the intervals are over ("pair" of models here), and how many there are.
+    ``auc, auc_low, auc_high``
+        Mean over models of the area under the ROC curve on the pool, 95 % interval
+        (:func:`dprl.membership.metrics.clustered_interval`).
+    ``tpr_at_fpr_1pct, tpr_low, tpr_high, fpr``
+        The threshold is chosen on the other pairs of the oracle so that at most 1 % of *their*
+        non-members are accused; then the mean over pairs of the true positive rate, its interval,
+        and the mean false positive rate. After the last update, and not for "lira-online", the
+        fresh trajectories are non-members too: the first half of them helps to choose, and the FPR
+        is measured on the second half alone. Given a model, that part is independent of the
+        threshold. Otherwise both are done on the non-members of the pool, which the models share.
+    ``tpr_at_fpr_01pct``
+        The same for 0.1 %; NaN with fewer than 1,000 non-members to choose on.
+    ``negatives``
+        Non-members, counted once per model, on which the false positive rate is measured.
+    ``mean_return``
+        Of the models' roll-outs.
     """
     settings, rows = leak.settings, []
     count = len(settings.oracles)
     family = np.repeat(np.arange(count), settings.models)
     cluster = family * settings.models + np.tile(settings.pairs, count)
     last = len(settings.updates) - 1
-    for at, updates in enumerate(settings.updates):
-        for access in ACCESS:
-            for attack in ATTACKS:
-                values = attack_scores(leak, access, attack, at)
-                auc = _areas(leak.members, values)
-                accused = _Accused(leak.members, values)
-                if at == last and settings.fresh > 1 and attack != "lira-online":
-                    accused = _with_fresh(leak, access, attack)
-                rows.append(
-                    {
-                        "environment": settings.study.environment,
-                        "t_max": settings.study.t_max,
-                        "oracles": count,
-                        "models": count * settings.models,
-                        "trajectories": settings.size,
-                        "updates": updates,
-                        "access": access,
-                        "attack": attack,
-                        **_rates(auc, accused, cluster, family, "pair"),
-                        "mean_return": float(leak.returns[at].mean()),
-                    }
-                )
+    for (at, updates), access, attack in itertools.product(
+        enumerate(settings.updates), ACCESS, ATTACKS
+    ):
+        values = attack_scores(leak, access, attack, at)
+        auc = _areas(leak.members, values)
+        accused = _Accused(leak.members, values)
+        if at == last and settings.fresh > 1 and attack != "lira-online":
+            accused = _with_fresh(leak, access, attack)
+        rows.append(
+            {
+                "environment": settings.study.environment,
+                "t_max": settings.study.t_max,
+                "oracles": count,
+                "models": count * settings.models,
+                "trajectories": settings.size,
+                "updates": updates,
+                "access": access,
+                "attack": attack,
+                **_rates(auc, accused, cluster, family, "pair"),
+                "mean_return": float(leak.returns[at].mean()),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -163,14 +139,12 @@ def _with_fresh(leak: Leak, access: str, attack: str) -> _Accused:
     first = rng.random((len(fresh), leak.settings.models // 2, 1, fresh.shape[-1])) < 0.5
     kept_out = np.concatenate([first, ~first], axis=2).reshape(fresh.shape)
     known = np.concatenate([leak.members, kept_out], axis=-1)
-    judged = [
-        _attacked(attack, v, m, leak.settings.pairs) for v, m in zip(values, known, strict=True)
-    ]
+    judged = _attacked(attack, values, known, leak.settings.pairs)
     pooled = leak.members.shape[-1]
     column = np.arange(labels.shape[-1])
     measuring = column >= pooled + fresh.shape[-1] // 2
     choose = np.broadcast_to(~measuring, labels.shape)
-    return _Accused(labels, np.stack(judged), choose, labels | measuring)
+    return _Accused(labels, judged, choose, labels | measuring)
 
 
 def study_table(done: Study, seed: int = 29) -> pd.DataFrame:
@@ -179,18 +153,8 @@ def study_table(done: Study, seed: int = 29) -> pd.DataFrame:
     Model 2 o + h was trained on half h of oracle o; the other half of the same oracle is of
     the same distribution and was not seen. Two halves alone are no shadow models for a
     likelihood ratio; the threshold for a low false positive rate is chosen on the *other
-    oracles*. The unit is the oracle.
-
-    Parameters
-    ----------
-    done : Study
-    seed : int
-        Of the answers at every state; the roll-outs are the study's own outputs.
-
-    Returns
-    -------
-    DataFrame
-        Three rows, columns as those of :func:`attack_table`; ``unit`` is "oracle".
+    oracles*. Three rows, with the columns of :func:`attack_table`; ``unit`` is "oracle". The seed
+    is of the answers at every state; the roll-outs are the study's own outputs.
     """
     check.instance("done", done, Study)
     of = done.settings
@@ -284,26 +248,19 @@ def operating_points(
         Which trajectories are members.
     values : array, shape (models, n)
         Scores of an attack, larger for a member.
-    clusters : sequence of int, shape (models,)
-        Models that are judged together, and are no shadows of each other.
-    families : sequence of int, shape (models,)
-        The threshold is chosen on the other clusters of the same family.
+    clusters, families : sequence of int, shape (models,)
+        Models of one cluster are judged together, and are no shadows of each other; the threshold
+        is chosen on the other clusters of the same family, of which there must be some.
     fpr : float
         Share of the non-members of the others that may be accused.
     choose, measure : array of bool, shape (models, n), optional
         Which entries serve to choose thresholds, and on which the rates are measured; by
-        default all, for both.
+        default all, for both. Members and non-members must be among those measured.
 
     Returns
     -------
     list of OperatingPoint
         One per cluster, in the order of their numbers.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a cluster has no others in its family, or members or
-        non-members are missing where rates are measured.
     """
     y, s = np.asarray(labels, dtype=bool), np.asarray(values)
     cluster, family = np.asarray(clusters), np.asarray(families)
@@ -330,45 +287,40 @@ def operating_points(
 def twin_table(leak: Leak) -> pd.DataFrame:
     """How the score of the trajectory that was left out changes, one row a twin.
 
-    Returns
-    -------
-    DataFrame
-        ``environment, t_max, trajectories, updates, access, oracle, twin, record`` and
+    Columns ``environment, t_max, trajectories, updates, access, oracle, twin, record`` and
 
-        ``score_in, score_out``
-            Score of the trajectory under the model that was trained on it, and under its
-            twin that was not.
-        ``found``
-            Whether the first is larger.
-        ``rank``
-            Share of the M - 1 trajectories that *both* were trained on whose score differs
-            less (in - out): retraining alone changes scores, a leak is more than that. 1/2
-            on average without a leak.
+    ``score_in, score_out``
+        Score of the trajectory under the model that was trained on it, and under its twin that
+        was not.
+    ``found``
+        Whether the first is larger.
+    ``rank``
+        Share of the M - 1 trajectories that *both* were trained on whose score differs less
+        (in - out): retraining alone changes scores, a leak is more than that. 1/2 on average
+        without a leak.
     """
     settings, rows = leak.settings, []
-    for at, updates in enumerate(settings.updates):
-        for access in ACCESS:
-            for o, oracle in enumerate(settings.oracles):
-                for twin in range(settings.twins):
-                    record = int(leak.twin_records[o, twin])
-                    inside = leak.scores[access][at, o, twin]
-                    change = inside - leak.twin_scores[access][at, o, twin]
-                    both = leak.members[o, twin].copy()
-                    both[record] = False
-                    rows.append(
-                        {
-                            "environment": settings.study.environment,
-                            "t_max": settings.study.t_max,
-                            "trajectories": settings.size,
-                            "updates": updates,
-                            "access": access,
-                            "oracle": oracle,
-                            "twin": twin,
-                            "record": record,
-                            "score_in": float(inside[record]),
-                            "score_out": float(inside[record] - change[record]),
-                            "found": bool(change[record] > 0),
-                            "rank": float((change[both] < change[record]).mean()),
-                        }
-                    )
+    for (at, updates), access in itertools.product(enumerate(settings.updates), ACCESS):
+        for o, twin in np.ndindex(leak.twin_records.shape):
+            record = int(leak.twin_records[o, twin])
+            inside = leak.scores[access][at, o, twin]
+            change = inside - leak.twin_scores[access][at, o, twin]
+            both = leak.members[o, twin].copy()
+            both[record] = False
+            rows.append(
+                {
+                    "environment": settings.study.environment,
+                    "t_max": settings.study.t_max,
+                    "trajectories": settings.size,
+                    "updates": updates,
+                    "access": access,
+                    "oracle": settings.oracles[o],
+                    "twin": twin,
+                    "record": record,
+                    "score_in": float(inside[record]),
+                    "score_out": float(inside[record] - change[record]),
+                    "found": bool(change[record] > 0),
+                    "rank": float((change[both] < change[record]).mean()),
+                }
+            )
     return pd.DataFrame(rows)

@@ -25,19 +25,14 @@ Sources: Yeom et al. 2018 and thesis, section 5.1 (the game).
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from companion.sweeps import (
-    Deadline,
-    code_of,
-    fingerprint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from companion.sweeps import code_of, fingerprint, load_checkpoint, save_checkpoint
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
 from dprl.agents import bcq_population
@@ -45,12 +40,7 @@ from dprl.agents.bcq_population import BCQPopulation, BCQTraining
 from dprl.agents.episodes import Episodes
 from dprl.membership.attacks import scores
 from experiments.chapter_5 import oracles, study
-from experiments.chapter_5.stages import (
-    Progress,
-    ResumableTraining,
-    Watch,
-    computed_once,
-)
+from experiments.chapter_5.stages import ResumableTraining, Watch, computed_once, integers
 from experiments.chapter_5.study import StudySettings
 
 #: What the attacker may ask, from least to most.
@@ -85,11 +75,6 @@ class LeakSettings:
         Updates per compiled call.
     seed : int
         Of the splits, the models and their answers.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a number is outside its range, or the study has too few trajectories or oracles.
     """
 
     study: StudySettings
@@ -119,7 +104,7 @@ class LeakSettings:
             )
         _numbers("updates", self.updates, minimum=1)
         check.whole("chunk", self.chunk)
-        if any(later <= now for now, later in zip(self.updates, self.updates[1:], strict=False)):
+        if any(later <= now for now, later in itertools.pairwise(self.updates)):
             raise ValueError(f"updates must rise, got {self.updates}")
         if any(number % self.chunk for number in self.updates):
             raise ValueError(f"updates must be multiples of chunk {self.chunk}, got {self.updates}")
@@ -155,7 +140,6 @@ class Leak:
 
     Attributes
     ----------
-    settings : LeakSettings
     pools : list of Episodes
         Of each oracle, 2 M trajectories.
     fresh : list of Episodes
@@ -195,29 +179,16 @@ class Leak:
 def run(
     settings: LeakSettings,
     folder: str | Path = "_build/membership",
-    deadline: Deadline | None = None,
-    progress: Progress | None = None,
+    watch: Watch = Watch(),  # noqa: B008 - it cannot change
 ) -> Leak:
     """Compute what is missing of a measurement, or load it.
 
     What the oracles of ``settings.study`` collect is computed or loaded first
-    (:func:`experiments.chapter_5.study.collect`).
-
-    Parameters
-    ----------
-    settings : LeakSettings
-    folder : path
-        Where studies are kept.
-    deadline, progress
-        See :class:`experiments.chapter_5.stages.Watch`.
-
-    Raises
-    ------
-    OutOfTime
-        If the deadline has passed; call again to continue.
+    (:func:`experiments.chapter_5.study.collect`). Arguments and errors as of
+    :func:`experiments.chapter_5.study.run`.
     """
     check.instance("settings", settings, LeakSettings)
-    inputs = study.collect(settings.study, folder, deadline, progress)
+    inputs = study.collect(settings.study, folder, watch)
     pools, fresh = _trajectories(settings, inputs)
     sets = _training_sets(settings)
     key = fingerprint(
@@ -225,9 +196,9 @@ def run(
         settings,
         [one.actions for one in pools + fresh],
     )
-    measurement = _Measurement(settings, pools, fresh, sets, Watch(deadline, progress))
+    measurement = _Measurement(settings, pools, fresh, sets, watch)
     place = Path(folder) / f"leak-{settings.name}-{key}"
-    with computed_once(place, measurement.watch) as kept:
+    with computed_once(place, watch) as kept:
         if not kept.done:
             save_checkpoint(place / _FILE, measurement.compute(place))
         arrays = load_checkpoint(place / _FILE)
@@ -287,17 +258,13 @@ def _training_sets(settings: LeakSettings) -> _TrainingSets:
         dtype=np.int64,
     ).reshape(count, settings.twins)
     sets = _TrainingSets(members, left_out)
-    numbers = [int(x) for x in models.generate_state(count * settings.models)]
-    for oracle in range(count):
-        for model in range(settings.models):
-            sets.rows.append((oracle, members[oracle, model]))
-            sets.seeds.append(numbers[oracle * settings.models + model])
-    for oracle in range(count):
-        for twin in range(settings.twins):
-            mask = members[oracle, twin].copy()
-            mask[left_out[oracle, twin]] = False
-            sets.rows.append((oracle, mask))
-            sets.seeds.append(numbers[oracle * settings.models + twin])
+    sets.seeds.extend(integers(models, count * settings.models))
+    sets.rows.extend((oracle, mask) for oracle in range(count) for mask in members[oracle])
+    for oracle, twin in np.ndindex(left_out.shape):
+        mask = members[oracle, twin].copy()
+        mask[left_out[oracle, twin]] = False
+        sets.rows.append((oracle, mask))
+        sets.seeds.append(sets.seeds[oracle * settings.models + twin])
     return sets
 
 
@@ -345,11 +312,9 @@ class _Measurement:
                     self.watch.check()
             parts.append(load_checkpoint(scored))
         save_checkpoint(place / _MODELS, state.models.parameters)
-        out = {name: values for name, values in parts[-1].items() if name.startswith("fresh")}
-        for name in parts[0]:
-            if name not in out:
-                out[name] = np.stack([part[name] for part in parts])
-        return out
+        fresh = {name: values for name, values in parts[-1].items() if name.startswith("fresh")}
+        measured = [name for name in parts[0] if name not in fresh]
+        return fresh | {name: np.stack([part[name] for part in parts]) for name in measured}
 
     def score(self, population: BCQPopulation, last: bool) -> dict[str, FloatArray]:
         """All scores of all models and twins."""
@@ -384,10 +349,7 @@ class _Measurement:
 
 
 def three_scores(
-    models: BCQPopulation,
-    accused: list[Episodes],
-    outputs: list[Episodes],
-    seed: int,
+    models: BCQPopulation, accused: list[Episodes], outputs: list[Episodes], seed: int
 ) -> dict[str, FloatArray]:
     """For each access: scores of the accused of each model, shape (models, n)."""
     closed = [

@@ -33,12 +33,7 @@ from dprl import _validation as check
 class Shadow:
     """What one attack is trained on.
 
-    Attributes
-    ----------
-    models : tuple of (int, int)
-        For each shadow model its oracle, and the oracle of its negatives.
-    half : int
-        Which of the halves, for all of them.
+    For each shadow model its oracle, and the oracle of its negatives; for all one of the halves.
     """
 
     models: tuple[tuple[int, int], ...]
@@ -51,7 +46,6 @@ class Draw:
 
     Attributes
     ----------
-    shadow : Shadow
     positive, negative : int
         The target's oracle, and the oracle of its negatives.
     half : int
@@ -74,22 +68,8 @@ class Draw:
 
 
 def draws(oracles: int, several: bool, seed: int) -> list[Draw]:
-    """The draws, grouped by shadow; see the module for how they come about.
+    """The draws of O >= 4 oracles, grouped by shadow: one model, or all remaining oracles.
 
-    Parameters
-    ----------
-    oracles : int
-        O >= 4.
-    several : bool
-        One shadow model, or all remaining oracles.
-    seed : int
-
-    Returns
-    -------
-    list of Draw
-
-    Examples
-    --------
     >>> len(draws(6, several=False, seed=0)), len(draws(6, several=True, seed=0))
     (24, 6)
     """

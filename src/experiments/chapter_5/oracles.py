@@ -72,19 +72,10 @@ class DataOracles:
 
 
 def greedy_policies(state: DDPGState) -> RolloutPolicy:
-    """The greedy policies of all agents in one call.
+    """The greedy policies of all agents, leaves of shape (agents, ...), in one call.
 
-    Parameters
-    ----------
-    state : DDPGState
-        Each leaf has shape (agents, ...).
-
-    Returns
-    -------
-    callable
-        Observations of shape (agents, n, d_s) give actions of shape (agents, n, d_A).
-        Observations of shape (agents n, d_s) are read agent after agent and give actions
-        of shape (agents n, d_A).
+    Observations of shape (agents, n, d_s) give actions of shape (agents, n, d_A). Those of shape
+    (agents n, d_s) are read agent after agent and give actions of shape (agents n, d_A).
     """
     agents = len(state.actor[0].bias)
 
@@ -105,21 +96,9 @@ def greedy_policies(state: DDPGState) -> RolloutPolicy:
 class Mixture:
     """How a data oracle explores.
 
-    Parameters
-    ----------
-    random_share : float
-        Probability, at each step, of an action that is uniform on the range; in [0, 1].
-    noise : float
-        Standard deviation of what is added to the policy otherwise; >= 0, actions lie in
-        [-1, 1].
+    At each step it takes, with the probability ``random_share``, an action that is uniform on
+    [-1, 1]; otherwise normal numbers of standard deviation ``noise`` >= 0 are added to the policy.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a value is not such a number.
-
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> Mixture(random_share=0.0, noise=0.0).act(np.array([[0.5, -2.0]]), rng).tolist()
     [[0.5, -1.0]]
@@ -129,23 +108,13 @@ class Mixture:
     noise: float = 0.3
 
     def __post_init__(self) -> None:
-        if not 0 <= check.real("random_share", self.random_share) <= 1:
-            raise ValueError(f"random_share must lie in [0, 1], got {self.random_share!r}")
+        check.unit("random_share", self.random_share)
         check.not_negative("noise", self.noise)
 
     def act(self, greedy: Float32Array, rng: np.random.Generator) -> Float32Array:
-        """Actions of the mixture.
+        """Actions of the mixture, float32 in [-1, 1], where the policy would do ``greedy``.
 
-        Parameters
-        ----------
-        greedy : ndarray, shape (..., d_A)
-            What the policy would do.
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        ndarray of float32, shape (..., d_A)
-            In [-1, 1].
+        Both of shape (..., d_A).
         """
         noisy = greedy + self.noise * rng.standard_normal(greedy.shape, dtype=np.float32)
         uniform = rng.uniform(-1, 1, greedy.shape).astype(np.float32)
@@ -154,10 +123,7 @@ class Mixture:
 
 
 def collect_halves(
-    oracles: DataOracles,
-    initial_states: ArrayLike,
-    mixture: Mixture,
-    rng: np.random.Generator,
+    oracles: DataOracles, initial_states: ArrayLike, mixture: Mixture, rng: np.random.Generator
 ) -> list[list[Episodes]]:
     """Let every data oracle collect its two halves, all in one lockstep.
 
@@ -167,20 +133,13 @@ def collect_halves(
     initial_states : array_like, shape (M, k)
         Physics states, the same for all oracles and halves; see
         :func:`dprl.agents.environments.draw_initial_states`.
-    mixture : Mixture
-        How they explore.
-    rng : numpy.random.Generator
-        Source of the exploration; the halves use different numbers.
+    mixture, rng : Mixture, numpy.random.Generator
+        How they explore; the halves use different numbers.
 
     Returns
     -------
     list of list of Episodes
         ``[oracle][half]``, each of M episodes; episode i starts in initial state i.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is malformed.
     """
     check.instance("oracles", oracles, DataOracles)
     check.instance("mixture", mixture, Mixture)
@@ -198,29 +157,12 @@ def collect_halves(
 
 
 def query_outputs(
-    models: BCQPopulation,
-    initial_states: ArrayLike,
-    task: Task,
-    *,
-    seed: int,
+    models: BCQPopulation, initial_states: ArrayLike, task: Task, *, seed: int
 ) -> list[Episodes]:
-    """Greedy roll-outs of all models from the same states, in one lockstep.
+    """Greedy roll-outs of all models from the same physics states (M, k), in one lockstep.
 
-    Parameters
-    ----------
-    models : BCQPopulation
-        The trained models.
-    initial_states : array_like, shape (M, k)
-        Physics states.
-    task : Task
-        Environment and maximum length.
-    seed : int
-        Of the latent candidates that BCQ draws when it acts; nothing is added to its actions.
-
-    Returns
-    -------
-    list of Episodes
-        One per model, each of M episodes; episode i starts in initial state i.
+    One set of M episodes per model; episode i starts in initial state i. The seed is that of the
+    latent candidates that BCQ draws when it acts; nothing is added to its actions.
     """
     check.instance("models", models, BCQPopulation)
     check.instance("task", task, Task)

@@ -38,16 +38,17 @@ Sources: thesis, sections 5.6 and 5.7, table 5.2, figures 5.3, 5.5, 5.6 and 5.7.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from companion.sweeps import Deadline, code_of, fingerprint
+from companion.sweeps import code_of, fingerprint
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 from dprl.membership import metrics, pairs
@@ -57,7 +58,7 @@ from dprl.membership.attacks.tcn import TCNSettings
 from dprl.membership.attacks.training import Classifier
 from dprl.membership.pairs import LabelledPairs
 from experiments.chapter_5.oracle_draws import Draw, Shadow, draws
-from experiments.chapter_5.stages import Progress, Watch, computed_once
+from experiments.chapter_5.stages import Watch, computed_once
 from experiments.chapter_5.study import Study
 
 TRAININGS = ("as-printed", "same-oracle", "input-only", "decorrelated")
@@ -65,18 +66,9 @@ METRICS = ("accuracy", "precision", "recall", "f1", "mcc", "auc", "tpr_at_fpr_1p
 _ACCURACY = ("draws", "accuracy", "accuracy_se")
 #: Thresholds from which the thesis chooses (section 5.7.2).
 THRESHOLDS = tuple(i / 10 for i in range(1, 10))
+_OF_DATA = ("environment", "t_max", "mode", "labels", "shadows")
 #: Columns that identify a row of ``AttackResults.table``.
-KEYS = (
-    "environment",
-    "t_max",
-    "mode",
-    "labels",
-    "shadows",
-    "split",
-    "training",
-    "network",
-    "length",
-)
+KEYS = (*_OF_DATA, "split", "training", "network", "length")
 
 _TESTS = {
     "as-printed": ("as-printed", "same-oracle", "never-seen", "swap-twins"),
@@ -84,12 +76,11 @@ _TESTS = {
     "input-only": ("input-only",),
     "decorrelated": ("as-printed", "decorrelated"),
 }
-_VALIDATIONS = {
-    "as-printed": ("as-printed",),
-    "same-oracle": ("same-oracle",),
-    "input-only": ("input-only",),
-    "decorrelated": ("as-printed", "decorrelated"),
+_VALIDATIONS = {name: (name,) for name in TRAININGS[:3]} | {
+    "decorrelated": ("as-printed", "decorrelated")
 }
+#: Mode, truth and logits.
+_Answer: TypeAlias = tuple[str, NDArray[np.bool_], FloatArray]
 _FPR = np.concatenate([[0.0, 0.001, 0.002, 0.005, 0.01], np.linspace(0.02, 1.0, 50)])
 
 
@@ -102,8 +93,7 @@ class AttackSettings:
     trainings : tuple of str
         Of ``TRAININGS``.
     several_shadows : bool
-        Whether attacks with all remaining oracles as shadows are trained beside those with
-        one.
+        Whether attacks with all remaining oracles as shadows are trained beside those with one.
     tcn : TCNSettings
         The individual network.
     resnet : ResNetSettings, optional
@@ -121,12 +111,6 @@ class AttackSettings:
         ``tcn``.
     bag_size : int
         Pairs in a bag. Where a model has fewer pairs there are no collective rows.
-    seed : int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a value is malformed.
     """
 
     trainings: tuple[str, ...] = TRAININGS
@@ -196,29 +180,16 @@ class AttackResults:
 def run(
     study: Study,
     settings: AttackSettings,
-    deadline: Deadline | None = None,
-    progress: Progress | None = None,
+    watch: Watch = Watch(),  # noqa: B008 - it cannot change
 ) -> AttackResults:
     """Train the attacks on a study and judge their targets, or load what was computed.
 
-    Parameters
-    ----------
-    study : Study
-    settings : AttackSettings
-    deadline, progress
-        See :class:`experiments.chapter_5.stages.Watch`; the deadline is looked at between kinds
-        of attacks.
-
-    Raises
-    ------
-    OutOfTime
-        If the deadline has passed; call again to continue.
-    ValueError
-        If a clipping length is not below T_max.
+    The deadline of the watch is looked at between kinds of attacks; if it has passed,
+    ``OutOfTime`` is raised; call again to continue.
     """
     check.instance("study", study, Study)
     check.instance("settings", settings, AttackSettings)
-    t_max, watch = study.settings.t_max, Watch(deadline, progress)
+    t_max = study.settings.t_max
     for length in settings.lengths:
         if length >= t_max:
             raise ValueError(f"clipping lengths must be below T_max = {t_max}, got {length}")
@@ -236,45 +207,26 @@ def run(
 
 
 def summarise(per_draw: pd.DataFrame) -> pd.DataFrame:
-    """Means over draws, with clustered standard errors of the accuracy.
-
-    Parameters
-    ----------
-    per_draw : DataFrame
-        As ``AttackResults.per_draw``.
-
-    Returns
-    -------
-    DataFrame
-        As ``AttackResults.table``.
-    """
+    """``AttackResults.table`` of ``AttackResults.per_draw``."""
     rows = []
     for key, part in per_draw.groupby(list(KEYS), sort=False):
         named = dict(zip(KEYS, key, strict=True))
-        row: dict[str, Any] = {name: named[name] for name in KEYS[:5]}
-        row["oracles"] = int(part["oracles"].iloc[0])
-        row["draws"] = len(part)
-        row["accuracy"] = part["accuracy"].mean()
-        row["accuracy_se"] = _standard_error(
-            part["accuracy"], part[["shadow_match", "target_match"]]
-        )
-        row |= {name: part[name].fillna(0.0).mean() for name in METRICS[1:]}
-        rows.append(row | {name: named[name] for name in KEYS[5:]})
+        matches = part[["shadow_match", "target_match"]]
+        row: dict[str, Any] = {name: named.pop(name) for name in _OF_DATA}
+        row |= {
+            "oracles": int(part["oracles"].iloc[0]),
+            "draws": len(part),
+            "accuracy": part["accuracy"].mean(),
+            "accuracy_se": _standard_error(part["accuracy"], matches),
+        }
+        rows.append(row | {name: part[name].fillna(0.0).mean() for name in METRICS[1:]} | named)
     return pd.DataFrame(rows)
 
 
 def table_5_2(table: pd.DataFrame) -> pd.DataFrame:
     """Rows at full clipping length without decorrelation: those of table 5.2 and its controls.
 
-    Parameters
-    ----------
-    table : DataFrame
-        ``AttackResults.table`` or ``AttackResults.per_draw``.
-
-    Returns
-    -------
-    DataFrame
-        The same columns but ``length``.
+    Of ``AttackResults.table`` or ``AttackResults.per_draw``; all columns but ``length``.
     """
     full = table["length"] == table["t_max"]
     kept = table[full & (table["training"] != "decorrelated")]
@@ -284,15 +236,8 @@ def table_5_2(table: pd.DataFrame) -> pd.DataFrame:
 def tables(found: AttackResults) -> dict[str, pd.DataFrame]:
     """The tables that are recorded of the attacks on a study, by name.
 
-    Parameters
-    ----------
-    found : AttackResults
-
-    Returns
-    -------
-    dict of str to DataFrame
-        ``table-5-2`` and ``table-5-2-draws`` (:func:`table_5_2`), ``roc``, the curves of figure
-        5.5 and of its control, ``clipping`` and ``temporal-correlation``.
+    ``table-5-2`` and ``table-5-2-draws`` (:func:`table_5_2`), ``roc``, the curves of figure 5.5 and
+    of its control, ``clipping`` and ``temporal-correlation``.
     """
     roc, known = found.roc, ["as-printed", "same-oracle"]
     kept = roc["length"] == roc["t_max"]
@@ -307,18 +252,10 @@ def tables(found: AttackResults) -> dict[str, pd.DataFrame]:
 
 
 def clipping(table: pd.DataFrame) -> pd.DataFrame:
-    """Figure 5.6: accuracy over the clipping length, labels as printed.
+    """Figure 5.6: accuracy over the clipping length, labels as printed, of ``AttackResults.table``.
 
-    Parameters
-    ----------
-    table : DataFrame
-        ``AttackResults.table``.
-
-    Returns
-    -------
-    DataFrame
-        ``environment, t_max, mode, length, shadows, split, draws, accuracy, accuracy_se``;
-        empty if only one length was computed.
+    Columns ``environment, t_max, mode, length, shadows, split, draws, accuracy, accuracy_se``;
+    empty if only one length was computed.
     """
     kept = table[
         (table["training"] == "as-printed")
@@ -335,16 +272,9 @@ def clipping(table: pd.DataFrame) -> pd.DataFrame:
 def temporal_correlation(table: pd.DataFrame) -> pd.DataFrame:
     """Figure 5.7: accuracy when training or both sides are decorrelated, labels as printed.
 
-    Parameters
-    ----------
-    table : DataFrame
-        ``AttackResults.table``.
-
-    Returns
-    -------
-    DataFrame
-        ``environment, t_max, mode, training, test, shadows, split, draws, accuracy,
-        accuracy_se``; ``training`` and ``test`` are ``correlated`` or ``decorrelated``.
+    Of ``AttackResults.table``; columns ``environment, t_max, mode, training, test, shadows, split,
+    draws, accuracy, accuracy_se``; ``training`` and ``test`` are ``correlated`` or
+    ``decorrelated``.
     """
     kept = table[
         (table["length"] == table["t_max"])
@@ -417,65 +347,56 @@ class _Attacks:
 
     def results(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Per-draw table and ROC curves."""
+        validations = _VALIDATIONS[self.kind.training]
         shadows = list(dict.fromkeys(draw.shadow for draw in self.draws))
-        learnt = [
-            self._shadow_pairs(shadow, self.kind.training, self.training_states)
+        learnt = {
+            shadow: self._shadow_pairs(shadow, self.kind.training, self.training_states)
             for shadow in shadows
-        ]
-        attacks = self._fit(shadows, learnt)
+        }
+        attacks = dict(zip(shadows, self._fit(learnt), strict=True))
         thresholds: dict[tuple[Shadow, str], float] = {}
         memories: dict[Shadow, dict[tuple[int, ...], FloatArray]] = {one: {} for one in shadows}
         first = {draw.shadow: draw for draw in reversed(self.draws)}
-        for shadow, seen, classifier in zip(shadows, learnt, attacks, strict=True):
-            for labels in _VALIDATIONS[self.kind.training]:
-                judged = self._shadow_pairs(shadow, labels, self.validation_states)
-                pairs.require_disjoint(seen, judged)
-                answers = self._answers(classifier, judged, first[shadow], labels, None)
-                for mode, truth, logits in answers:
-                    if labels == _VALIDATIONS[self.kind.training][0]:
-                        thresholds[shadow, mode] = _best_threshold(truth, logits)
-                    self._record(
-                        first[shadow], labels, "shadow-validation", mode, truth, logits, None
-                    )
+        for shadow, labels in itertools.product(shadows, validations):
+            judged = self._shadow_pairs(shadow, labels, self.validation_states)
+            draw = first[shadow]
+            pairs.require_disjoint(learnt[shadow], judged)
+            for answer in self._answers(attacks[shadow], judged, draw, labels, None):
+                if labels == validations[0]:
+                    thresholds[shadow, answer[0]] = _best_threshold(*answer[1:])
+                self._record(draw, labels, "shadow-validation", answer, np.nan)
         # all attacks judge a target in turn: its pairs are made once
         for target in dict.fromkeys(draw.target for draw in self.draws):
             for labels in _TESTS[self.kind.training]:
-                judged = self._target_pairs(*target, labels)
+                judged = self._pairs(*target, labels, np.arange(self.m))
                 for draw in (one for one in self.draws if one.target == target):
-                    number = shadows.index(draw.shadow)
-                    pairs.require_disjoint(learnt[number], judged)
-                    memory = memories[draw.shadow]
-                    for mode, truth, logits in self._answers(
-                        attacks[number],
-                        judged,
-                        draw,
-                        labels,
-                        None if labels in ("input-only", "decorrelated") else memory,
-                    ):
-                        threshold = thresholds.get((draw.shadow, mode))
-                        self._record(draw, labels, "target", mode, truth, logits, threshold)
+                    shadow = draw.shadow
+                    pairs.require_disjoint(learnt[shadow], judged)
+                    repeats = labels not in ("input-only", "decorrelated")
+                    memory = memories[shadow] if repeats else None
+                    for answer in self._answers(attacks[shadow], judged, draw, labels, memory):
+                        threshold = thresholds.get((shadow, answer[0]), np.nan)
+                        self._record(draw, labels, "target", answer, threshold)
         every = pd.DataFrame(self.rows)
         if self.settings.most_steps is not None:
-            every["steps"] = attacks[0].settings.steps
+            every["steps"] = attacks[shadows[0]].settings.steps
         return every, self._roc()
 
     # -- training
 
-    def _fit(self, shadows: Sequence[Shadow], sets: Sequence[LabelledPairs]) -> list[Classifier]:
+    def _fit(self, learnt: Mapping[Shadow, LabelledPairs]) -> list[Classifier]:
         settings = self.settings.tcn if self.kind.network == "tcn" else self.settings.resnet
-        if settings is None:
-            raise AssertionError("attacks by a ResNet without its settings")
-        data = [(one.pairs, one.labels) for one in sets]
-        seeds = [self._seed("training", shadow.models, shadow.half) for shadow in shadows]
+        assert settings is not None
+        data = [(one.pairs, one.labels) for one in learnt.values()]
+        seeds = [self._seed("training", shadow.models, shadow.half) for shadow in learnt]
         most_steps = self.settings.most_steps
         if most_steps is None or not isinstance(settings, TCNSettings):
             pairs_of, labels_of = zip(*data, strict=True)
             return training.train_many(pairs_of, labels_of, settings, seeds)
         labels = _VALIDATIONS[self.kind.training][0]
-        held_out = [self._shadow_pairs(one, labels, self.validation_states) for one in shadows]
-        return training.train_to_plateau(
-            data, [(one.pairs, one.labels) for one in held_out], settings, seeds, most_steps
-        )
+        judged = [self._shadow_pairs(one, labels, self.validation_states) for one in learnt]
+        held_out = [(one.pairs, one.labels) for one in judged]
+        return training.train_to_plateau(data, held_out, settings, seeds, most_steps)
 
     def _shadow_pairs(self, shadow: Shadow, labels: str, states: IntArray) -> LabelledPairs:
         return pairs.concatenate(
@@ -484,9 +405,6 @@ class _Attacks:
                 for positive, negative in shadow.models
             ]
         )
-
-    def _target_pairs(self, positive: int, negative: int, half: int, labels: str) -> LabelledPairs:
-        return self._pairs(positive, negative, half, labels, np.arange(self.m))
 
     def _pairs(
         self, judged: int, other: int, half: int, labels: str, states: IntArray
@@ -500,12 +418,8 @@ class _Attacks:
             states=states,
             decorrelated=np.random.default_rng(seed) if mixed else None,
         )
-        return formatter.label(
-            judged,
-            None if labels in ("same-oracle", "swap-twins") else other,
-            "as-printed" if mixed else labels,
-            half,
-        )
+        negatives = None if labels in ("same-oracle", "swap-twins") else other
+        return formatter.label(judged, negatives, "as-printed" if mixed else labels, half)
 
     # -- judging
 
@@ -516,7 +430,7 @@ class _Attacks:
         draw: Draw,
         labels: str,
         memory: dict[tuple[int, ...], FloatArray] | None,
-    ) -> Iterator[tuple[str, NDArray[np.bool_], FloatArray]]:
+    ) -> Iterator[_Answer]:
         """Mode, truth and logits: of single pairs, and of bags where there are enough."""
         individual = self.kind.network == "tcn"
         if individual:
@@ -550,50 +464,42 @@ class _Attacks:
         return np.concatenate(found)
 
     def _record(
-        self,
-        draw: Draw,
-        labels: str,
-        split: str,
-        mode: str,
-        truth: NDArray[np.bool_],
-        logits: FloatArray,
-        shadow_threshold: float | None,
+        self, draw: Draw, labels: str, split: str, answer: _Answer, shadow_threshold: float
     ) -> None:
-        study, kind = self.study.settings, self.kind
+        study, kind, (mode, truth, logits) = self.study.settings, self.kind, answer
         found = metrics.summary(truth, logits, threshold=0.0)
         best = _best_threshold(truth, logits)
-        one = len(draw.shadow.models) == 1
+        shadow = draw.shadow.models[0] if len(draw.shadow.models) == 1 else (-1, -1)
+        target = draw.target if split == "target" else (-1, -1, -1)
         network = ("vote" if mode == "collective" else "tcn") if kind.network == "tcn" else "resnet"
-        row: dict[str, Any] = {
-            "environment": study.environment,
-            "t_max": study.t_max,
-            "mode": mode,
-            "labels": labels,
-            "shadows": len(draw.shadow.models),
-            "split": split,
-            "training": kind.training,
-            "network": network,
-            "length": kind.length,
-            "oracles": study.oracles,
-            "shadow_positive": draw.shadow.models[0][0] if one else -1,
-            "shadow_negative": draw.shadow.models[0][1] if one else -1,
-            "shadow_half": draw.shadow.half,
-            "target_positive": draw.positive if split == "target" else -1,
-            "target_negative": draw.negative if split == "target" else -1,
-            "target_half": draw.half if split == "target" else -1,
-            "shadow_match": draw.matches[0],
-            "target_match": draw.matches[1] if split == "target" else draw.matches[0],
-            "tested": truth.size,
-            **{name: found[name] for name in METRICS},
-            "best_threshold": best,
-            "accuracy_best_threshold": _accuracy(truth, logits, best),
-        }
-        if shadow_threshold is None:
-            row |= {"shadow_threshold": np.nan, "accuracy_shadow_threshold": np.nan}
-        else:
-            row["shadow_threshold"] = shadow_threshold
-            row["accuracy_shadow_threshold"] = _accuracy(truth, logits, shadow_threshold)
-        self.rows.append(row)
+        self.rows.append(
+            {
+                "environment": study.environment,
+                "t_max": study.t_max,
+                "mode": mode,
+                "labels": labels,
+                "shadows": len(draw.shadow.models),
+                "split": split,
+                "training": kind.training,
+                "network": network,
+                "length": kind.length,
+                "oracles": study.oracles,
+                "shadow_positive": shadow[0],
+                "shadow_negative": shadow[1],
+                "shadow_half": draw.shadow.half,
+                "target_positive": target[0],
+                "target_negative": target[1],
+                "target_half": target[2],
+                "shadow_match": draw.matches[0],
+                "target_match": draw.matches[split == "target"],
+                "tested": truth.size,
+                **{name: found[name] for name in METRICS},
+                "best_threshold": best,
+                "accuracy_best_threshold": _accuracy(truth, logits, best),
+                "shadow_threshold": shadow_threshold,
+                "accuracy_shadow_threshold": _accuracy(truth, logits, shadow_threshold),
+            }
+        )
         if split == "target":
             curve = metrics.roc_curve(truth, logits).tpr_at(_FPR)
             self.curves.setdefault((mode, labels), []).append((draw, curve))
@@ -636,6 +542,8 @@ def _best_threshold(truth: NDArray[np.bool_], logits: FloatArray) -> float:
 
 
 def _accuracy(truth: NDArray[np.bool_], logits: FloatArray, threshold: float) -> float:
+    if math.isnan(threshold):
+        return math.nan
     at = math.log(threshold / (1 - threshold))
     return float(metrics.confusion_at(truth, logits, at).accuracy)
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from companion.sweeps import Deadline, code_of, fingerprint
+from companion.sweeps import code_of, fingerprint
 from dprl._validation import FloatArray, IntArray
 from dprl.agents import environments
 from dprl.agents.bcq import BCQSettings
@@ -43,8 +43,8 @@ from experiments.chapter_5.games import Game, GameSettings
 from experiments.chapter_5.leaks import Leak, LeakSettings
 from experiments.chapter_5.oracles import Mixture
 from experiments.chapter_5.pair_attacks import AttackSettings
-from experiments.chapter_5.sizes import STEPS_OF_THE_THESIS, TABLE_5_2
-from experiments.chapter_5.stages import Progress, Watch, computed_once, split_evenly
+from experiments.chapter_5.sizes import STEPS_OF_THE_THESIS, TABLE_5_2, clipping_lengths
+from experiments.chapter_5.stages import Watch, computed_once, split_evenly
 from experiments.chapter_5.study import Study, StudySettings
 
 #: Steps of an episode in the environments' own benchmarks.
@@ -55,19 +55,13 @@ BENCHMARK_STEPS = 1_000
 class Cell:
     """One part of a run: a study, or models of random halves of an oracle's pool.
 
-    Attributes
-    ----------
-    of : StudySettings or LeakSettings
-    game : GameSettings
-        What is asked of the models: of a study after each of ``looks``, of a leak at the end.
-    looks : tuple of int
-        Numbers of updates, of ``bcq_evaluated_at`` or ``bcq_updates``.
-    attacks : AttackSettings, optional
-        The attacks of table 5.2, on a study.
+    The game is what is asked of the models: of a leak at the end, of a study after each of
+    ``looks``, numbers of ``bcq_evaluated_at`` or ``bcq_updates``; the attacks of table 5.2 are on a
+    study.
     """
 
     of: StudySettings | LeakSettings
-    game: GameSettings
+    game: GameSettings | None = None
     looks: tuple[int, ...] = ()
     attacks: AttackSettings | None = None
 
@@ -126,12 +120,10 @@ _E = replace(
 
 
 def _attacks(of: StudySettings) -> AttackSettings:
-    figure_5_6 = (of.environment, of.t_max) == ("Hopper-v5", 100)
+    lengths = clipping_lengths(of)
+    resnet = ResNetSettings(width=16, steps=320) if lengths else None
     return AttackSettings(
-        tcn=TCNSettings.narrow(),
-        most_steps=3_600,
-        lengths=(5, 10, 25, 50) if figure_5_6 else (),
-        resnet=ResNetSettings(width=16, steps=320) if figure_5_6 else None,
+        tcn=TCNSettings.narrow(), most_steps=3_600, lengths=lengths, resnet=resnet
     )
 
 
@@ -173,94 +165,82 @@ RUNS: dict[str, tuple[Cell, ...]] = {
 def compute(
     cell: Cell,
     folder: Path,
-    deadline: Deadline | None = None,
-    progress: Progress | None = None,
+    watch: Watch = Watch(),  # noqa: B008 - it cannot change
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
-    """Compute what is missing of a cell.
+    """Compute what is missing of a cell; the folder is that of the studies.
 
-    Parameters
-    ----------
-    cell : Cell
-    folder : Path
-        Where studies are kept.
-    deadline, progress
-        See :class:`experiments.chapter_5.stages.Watch`.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        ``games`` and ``games-by-oracle`` (:func:`experiments.chapter_5.games.table`) and ``scale``
-        (below); of a study ``learning-curves``, with attacks also the tables of
-        :mod:`experiments.chapter_5.pair_attacks`; of a leak ``leak``.
-    dict
-        What they depend on, and seconds.
+    Returns its tables by name, and what they depend on, with seconds. Of a study
+    ``learning-curves``, with attacks also the tables of :mod:`experiments.chapter_5.pair_attacks`;
+    of a leak ``leak``, and with twins ``twins`` (:mod:`experiments.chapter_5.leak_tables`). With a
+    game ``games`` and ``games-by-oracle`` (:func:`experiments.chapter_5.games.table`) and
+    ``scale``; a study without one has ``leak``.
 
     ``scale`` has a row for the oracles of a study and one for the models after each look:
     ``environment, t_max, algorithm, steps`` (of the environment, or updates), ``epochs`` of a
     model, ``agents``; of greedy episodes up to T_max ``return_mean, return_low, return_high``
     (undiscounted; 95 % intervals over oracles) and ``return_per_step``, reward by step; and
     the same four with ``benchmark`` for episodes of up to :data:`BENCHMARK_STEPS` steps, which
-    published returns are of.
-
-    Raises
-    ------
-    OutOfTime
-        If the deadline has passed; call again to continue.
+    published returns are of. Raises ``OutOfTime`` as :func:`experiments.chapter_5.study.run`.
     """
-    watch, start = Watch(deadline, progress), time.perf_counter()
-    tables: dict[str, pd.DataFrame] = {}
-    about: dict[str, Any] = {
-        "settings": dataclasses.asdict(cell.of),
-        "game": dataclasses.asdict(cell.game),
-    }
+    start, tables = time.perf_counter(), dict[str, pd.DataFrame]()
+    about: dict[str, Any] = {"settings": dataclasses.asdict(cell.of)}
     if isinstance(cell.of, LeakSettings):
-        leak = leaks.run(cell.of, folder, deadline, progress)
-        seconds = {"leak": time.perf_counter() - start}
+        leak = leaks.run(cell.of, folder, watch)
         tables["leak"] = leak_tables.attack_table(leak)
-        games_of, spent = _leak_game(leak, cell, folder, watch)
+        if cell.of.twins:
+            tables["twins"] = leak_tables.twin_table(leak)
+        seconds = {"leak": time.perf_counter() - start}
     else:
-        done = study.run(cell.of, folder, deadline, progress)
+        done = study.run(cell.of, folder, watch)
         seconds = dict(done.seconds)
-        tables["learning-curves"] = done.curve
         if cell.attacks is not None:
-            found = pair_attacks.run(done, cell.attacks, deadline, progress)
+            found = pair_attacks.run(done, cell.attacks, watch)
             seconds |= found.seconds
             about["attacks"] = dataclasses.asdict(cell.attacks)
             tables |= pair_attacks.tables(found)
-        games_of, spent = _study_games(done, cell, watch)
-    tables |= games_of
-    about["seconds"] = {k: round(v, 1) for k, v in {**seconds, "games": spent}.items()}
-    return tables, about
+        tables["learning-curves"] = done.curve
+        if cell.game is None:
+            tables["leak"] = leak_tables.study_table(done)
+    if cell.game is not None:
+        about["game"] = dataclasses.asdict(cell.game)
+        if isinstance(cell.of, LeakSettings):
+            played, seconds["games"] = _leak_game(leak, cell.game, folder, watch)
+        else:
+            played, seconds["games"] = _study_games(done, cell.game, cell.looks, watch)
+        tables |= played
+    return tables, about | {"seconds": {name: round(spent, 1) for name, spent in seconds.items()}}
 
 
-def _study_games(done: Study, cell: Cell, watch: Watch) -> tuple[dict[str, pd.DataFrame], float]:
+def _study_games(
+    done: Study, asked: GameSettings, looks: tuple[int, ...], watch: Watch
+) -> tuple[dict[str, pd.DataFrame], float]:
     parts, total = [], 0.0
-    for number, updates in enumerate(cell.looks):
-        watch.report("games", number, len(cell.looks))
-        key = fingerprint(code_of(games.score, games.table, _study_scale), cell.game, updates)
+    for number, updates in enumerate(looks):
+        watch.report("games", number, len(looks))
+        key = fingerprint(code_of(games.score, games.table, _study_scale), asked, updates)
         with computed_once(done.folder / f"game-{key}", watch) as kept:
             if not kept.done:
                 game = games.of_study(done, updates)
-                tables = games.table(game, games.score(game, cell.game))
+                tables = games.table(game, games.score(game, asked))
                 _keep(kept.place, {**tables, "scale": _study_scale(done, updates, game)})
             parts.append(_read(kept.place, {"updates": updates}))
         total += kept.seconds
-    watch.report("games", len(cell.looks), len(cell.looks))
-    return _joined(parts), total
+    watch.report("games", len(looks), len(looks))
+    joined = {name: pd.concat([one[name] for one in parts], ignore_index=True) for name in parts[0]}
+    joined["scale"] = joined["scale"].drop_duplicates(ignore_index=True)
+    return joined, total
 
 
 def _leak_game(
-    leak: Leak, cell: Cell, folder: Path, watch: Watch
+    leak: Leak, asked: GameSettings, folder: Path, watch: Watch
 ) -> tuple[dict[str, pd.DataFrame], float]:
     settings = leak.settings
-    key = fingerprint(
-        code_of(leaks.run, games.score, games.table, _leak_scale), settings, cell.game
-    )
+    key = fingerprint(code_of(leaks.run, games.score, games.table, _leak_scale), settings, asked)
     with computed_once(folder / f"leak-game-{settings.name}-{key}", watch) as kept:
         if not kept.done:
             watch.report("games", 0, 1)
             game = games.of_leak(leak)
-            tables = games.table(game, games.score(game, cell.game))
+            tables = games.table(game, games.score(game, asked))
             ratios = games.table(game, games.ratios(leak), ("same-oracle",))
             tables = {
                 name: pd.concat([one, ratios[name]], ignore_index=True)
@@ -294,12 +274,6 @@ def _read(place: Path, fixed: Mapping[str, float]) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _joined(parts: list[dict[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
-    joined = {name: pd.concat([one[name] for one in parts], ignore_index=True) for name in parts[0]}
-    joined["scale"] = joined["scale"].drop_duplicates(ignore_index=True)
-    return joined
-
-
 # -- scale ------------------------------------------------------------------------------
 
 
@@ -313,8 +287,7 @@ def _study_scale(done: Study, updates: int, game: Game) -> pd.DataFrame:
         found = environments.rollout(task.environment, policy, every, task.t_max)
         return split_evenly(found, settings.oracles)
 
-    names = np.arange(settings.oracles)
-    of_oracles = _reached(settings, "DDPG", names, run_oracles)
+    of_oracles = _reached(settings, "DDPG", np.arange(settings.oracles), run_oracles)
     of_oracles |= {"steps": settings.ddpg_steps, "epochs": np.nan}
     return pd.DataFrame([of_oracles, _model_row(settings, game, updates, transitions)])
 

@@ -32,15 +32,9 @@ STEPS_OF_THE_THESIS = 1_000_000
 
 @dataclass(frozen=True)
 class Sizes:
-    """What one run of the chapter computes.
+    """What one run of the chapter computes: studies, the attacks on the pairs of each, and leaks.
 
-    Attributes
-    ----------
-    studies : tuple of StudySettings
-        In the order in which they are worth computing; names are distinct.
-    attacks : tuple of AttackSettings
-        The attacks on the pairs of each study.
-    leaks : tuple of LeakSettings
+    Studies stand in the order in which they are worth computing; names are distinct.
     """
 
     studies: tuple[StudySettings, ...]
@@ -63,13 +57,7 @@ STUDY = StudySettings(
 )
 ATTACKS = AttackSettings(tcn=TCNSettings.narrow(), lengths=(5, 15))
 LEAK = LeakSettings(
-    STUDY,
-    oracles=(0, 1),
-    size=20,
-    models=6,
-    twins=3,
-    updates=(1_000, 2_000, 3_000),
-    fresh=160,
+    STUDY, oracles=(0, 1), size=20, models=6, twins=3, updates=(1_000, 2_000, 3_000), fresh=160
 )
 QUICK = Sizes((STUDY,), (ATTACKS,), (LEAK,))
 
@@ -97,7 +85,7 @@ _OF_LAPTOP = tuple(
 )
 
 
-def _clipping(study: StudySettings) -> tuple[int, ...]:
+def clipping_lengths(study: StudySettings) -> tuple[int, ...]:
     """Figure 5.6 is about Hopper at T_max 100."""
     return (5, 10, 25, 50) if (study.environment, study.t_max) == ("Hopper-v5", 100) else ()
 
@@ -122,15 +110,14 @@ LAPTOP = Sizes(
     attacks=tuple(
         AttackSettings(
             tcn=TCNSettings.narrow(),
-            lengths=_clipping(study),
-            resnet=ResNetSettings(width=16, steps=80) if _clipping(study) else None,
+            lengths=clipping_lengths(study),
+            resnet=ResNetSettings(width=16, steps=80) if clipping_lengths(study) else None,
         )
         for study in _OF_LAPTOP
     ),
     # as many updates at last as in the studies; with 400 trajectories scoring takes longest
     leaks=_leaks(
-        _OF_LAPTOP[0],
-        {20: (1_000, 2_000, 3_000), 100: (1_000, 2_000, 3_000), 400: (3_000,)},
+        _OF_LAPTOP[0], {20: (1_000, 2_000, 3_000), 100: (1_000, 2_000, 3_000), 400: (3_000,)}
     ),
 )
 
@@ -151,19 +138,14 @@ _FULL = tuple(
     for t_max in lengths
 )
 _REDUCED = tuple(
-    replace(
-        study,
-        ddpg_steps=500_000,
-        bcq_updates=300_000,
-        name=f"{study.name}-reduced",
-    )
+    replace(study, ddpg_steps=500_000, bcq_updates=300_000, name=f"{study.name}-reduced")
     for study in _FULL
     if study.name in ("Hopper-v5-50", "Hopper-v5-100")
 )
 PAPER = Sizes(
     studies=_REDUCED + _FULL,
     attacks=tuple(
-        AttackSettings(lengths=_clipping(study), resnet=ResNetSettings(width=64, steps=400))
+        AttackSettings(lengths=clipping_lengths(study), resnet=ResNetSettings(width=64, steps=400))
         for study in _REDUCED + _FULL
     ),
     leaks=_leaks(_REDUCED[0], dict.fromkeys((20, 100, 400), (1_000, 2_000, 5_000, 20_000))),
@@ -174,21 +156,11 @@ PROFILES = {"quick": QUICK, "laptop": LAPTOP, "paper": PAPER}
 
 
 def scale(*studies: StudySettings) -> str:
-    """How much smaller studies are than the thesis's, for the verdict on an outcome.
+    """How much smaller studies, at least one, are than the thesis's, for the verdict on an outcome.
 
-    Returns
-    -------
-    str
-        The steps of an oracle and the updates of a model against the million of the thesis
-        (section 5.7.2); empty if no study has fewer.
+    The steps of an oracle and the updates of a model against the million of the thesis (section
+    5.7.2); empty if no study has fewer.
 
-    Raises
-    ------
-    ValueError
-        If no study is given.
-
-    Examples
-    --------
     >>> scale(STUDY, *LAPTOP.studies)
     'DDPG 15,000 to 20,000 of 1,000,000 steps, BCQ 2,000 to 3,000 of 1,000,000 updates'
     >>> scale(PAPER.studies[-1])

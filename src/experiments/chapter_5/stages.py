@@ -34,12 +34,8 @@ _SECONDS_BETWEEN_CHECKPOINTS = 60.0  # one of data oracles holds their whole rep
 class Watch:
     """When a computation stops, and whom it tells how far it is.
 
-    Parameters
-    ----------
-    deadline : Deadline, optional
-        When it stops; what is done until then is kept.
-    progress : callable, optional
-        ``progress(stage, done, total)`` now and then, and at the end of each stage.
+    What is done until the deadline is kept; ``progress(stage, done, total)`` is called now and
+    then, and at the end of each stage.
     """
 
     deadline: Deadline | None = None
@@ -89,10 +85,7 @@ class ResumableTraining:
     def go_on(self, state: T, advance: Callable[[T, int], T], done: int, until: int) -> T:
         """Take the steps from ``done`` to ``until``; ``advance(state, n)`` takes n of them.
 
-        Raises
-        ------
-        OutOfTime
-            If the deadline passed before the last step.
+        ``OutOfTime`` is raised if the deadline passed before the last step.
         """
         written = time.monotonic()
         while done < until:
@@ -119,16 +112,7 @@ class ResumableTraining:
 
 @dataclass
 class Kept:
-    """A folder for the result of a computation.
-
-    Attributes
-    ----------
-    place : Path
-    done : bool
-        Whether the result is there.
-    seconds : float
-        What it took, in all its pieces.
-    """
+    """A folder for a result; whether it is there, and what it took, in all its pieces."""
 
     place: Path
     done: bool
@@ -139,12 +123,8 @@ class Kept:
 def computed_once(place: Path, watch: Watch) -> Iterator[Kept]:
     """The folder of a result, locked; where it is not done, the block computes it.
 
-    When the block has succeeded the result is done, and its checkpoints are removed.
-
-    Raises
-    ------
-    OutOfTime
-        If there is something to do and no time.
+    When the block has succeeded the result is done, and its checkpoints are removed. If there is
+    something to do and no time, ``OutOfTime`` is raised.
     """
     with locked(place):
         clock, finished = place / "seconds.json", place / "finished"

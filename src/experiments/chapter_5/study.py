@@ -31,13 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from companion.sweeps import (
-    Deadline,
-    code_of,
-    fingerprint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from companion.sweeps import code_of, fingerprint, load_checkpoint, save_checkpoint
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.agents import bcq_population, ddpg, ddpg_population, environments
@@ -51,7 +45,6 @@ from experiments.chapter_5 import oracles
 from experiments.chapter_5.oracles import DataOracles, Mixture
 from experiments.chapter_5.stages import (
     Kept,
-    Progress,
     ResumableTraining,
     Watch,
     computed_once,
@@ -70,24 +63,18 @@ class StudySettings:
 
     Parameters
     ----------
-    environment : str
-        One of :data:`dprl.agents.environments.NAMES`.
-    t_max : int
-        Maximum length of an episode, in training and in all roll-outs; >= 1.
+    environment, t_max, timeout_is_terminal
+        As in :class:`dprl.agents.environments.Task`; in training and in all roll-outs.
     oracles : int
         O, number of data oracles; >= 4, so that a draw of distinct oracles exists.
-    ddpg : DDPGSettings
-    ddpg_steps : int
+    ddpg, ddpg_steps : DDPGSettings, int
         Environment steps of each oracle, one update each after the warm-up.
     trajectories : int
         M, trajectories of one half; >= 2.
-    bcq : BCQSettings
-    bcq_updates : int
+    bcq, bcq_updates : BCQSettings, int
         Updates of each model.
     mixture : Mixture
         How the oracles explore when they collect.
-    timeout_is_terminal : bool
-        Whether the learners take the end of time for an absorbing state.
     evaluate_every : int
         Steps between two points of a learning curve of the oracles.
     evaluation_episodes : int
@@ -99,11 +86,6 @@ class StudySettings:
         Of everything.
     name : str
         What to call it; it changes no result. By default environment and T_max.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a value is malformed.
     """
 
     environment: str
@@ -168,9 +150,8 @@ class Study:
 
     Attributes
     ----------
-    settings : StudySettings
-    folder : Path
-        Of this study, for what others compute from it.
+    folder, kept_models : Path
+        Of this study, for what others compute from it; of the models, for :func:`models_after`.
     curve : DataFrame
         Learning curves: ``environment, t_max, algorithm, oracle, step, mean_return`` (of
         greedy episodes, undiscounted). Algorithm ``DDPG``: the data oracles. ``BCQ``: the mean
@@ -178,7 +159,6 @@ class Study:
         (``evaluation_episodes`` of the initial states) and at the end (the outputs: all).
     initial_states : ndarray, shape (M, k)
         Physics states, shared by all oracles and halves.
-    oracles : DataOracles
     inputs : list of list of Episodes
         ``[oracle][half]``: what the model of this oracle and half was trained on.
     models : BCQPopulation
@@ -187,8 +167,6 @@ class Study:
         ``[oracle][half]``: the greedy roll-outs of that model.
     seconds : dict
         What each stage took, in all its pieces.
-    kept_models : Path
-        Of the models, for :func:`models_after`.
     """
 
     settings: StudySettings
@@ -206,40 +184,28 @@ class Study:
 def run(
     settings: StudySettings,
     folder: str | Path = "_build/membership",
-    deadline: Deadline | None = None,
-    progress: Progress | None = None,
+    watch: Watch = Watch(),  # noqa: B008 - it cannot change
 ) -> Study:
     """Compute what is missing of a study, or load it.
 
-    Parameters
-    ----------
-    settings : StudySettings
-    folder : path
-        Where studies are kept; made if it is missing.
-    deadline, progress
-        See :class:`experiments.chapter_5.stages.Watch`.
-
-    Raises
-    ------
-    OutOfTime
-        If the deadline has passed; call again to continue.
+    Studies are kept in the folder, which is made if it is missing. If the deadline of the watch
+    has passed, ``OutOfTime`` is raised; call again to continue.
     """
     check.instance("settings", settings, StudySettings)
-    return _Stages(settings, Path(folder), Watch(deadline, progress)).study()
+    return _Stages(settings, Path(folder), watch).study()
 
 
 def collect(
     settings: StudySettings,
     folder: str | Path = "_build/membership",
-    deadline: Deadline | None = None,
-    progress: Progress | None = None,
+    watch: Watch = Watch(),  # noqa: B008 - it cannot change
 ) -> list[list[Episodes]]:
     """The first two stages of :func:`run`: ``inputs[oracle][half]``, without any BCQ model.
 
     Parameters and errors as :func:`run`, which finds what was computed here.
     """
     check.instance("settings", settings, StudySettings)
-    kept = _Stages(settings, Path(folder), Watch(deadline, progress))
+    kept = _Stages(settings, Path(folder), watch)
     return kept.inputs(kept.oracles())
 
 
@@ -251,21 +217,9 @@ def train_oracles(
 ) -> DataOracles:
     """Train the data oracles of a study, and run their greedy policies on the way.
 
-    Parameters
-    ----------
-    settings : StudySettings
-        Task, DDPG settings, steps, and when to run the policies: before training, after every
-        ``evaluate_every`` steps, and at the end.
-    seeds : sequence of int
-        One per agent, distinct; ``settings.oracles`` does not count here.
-    checkpoint : Path, optional
-        Where to go on from, and to write about once a minute.
-    watch : Watch
-
-    Raises
-    ------
-    OutOfTime
-        If the deadline has passed; with a checkpoint, call again to continue.
+    The policies run before training, after every ``evaluate_every`` steps, and at the end. There
+    is an agent for each of the distinct seeds; ``settings.oracles`` does not count here. With a
+    checkpoint, written about once a minute, a training that ``OutOfTime`` ended goes on.
     """
     task, total = settings.task, settings.ddpg_steps
     # no more room than is needed: a checkpoint holds it all
@@ -300,16 +254,7 @@ def train_oracles(
 def models_after(done: Study, updates: int) -> BCQPopulation:
     """The models of a study as they were after so many updates.
 
-    Parameters
-    ----------
-    done : Study
-    updates : int
-        One of ``bcq_evaluated_at`` of its settings, or ``bcq_updates``.
-
-    Raises
-    ------
-    ValueError
-        If the models were not kept at that time.
+    They were kept after ``bcq_evaluated_at`` and ``bcq_updates``; another number is an error.
     """
     settings = done.settings
     if updates == settings.bcq_updates:
@@ -348,22 +293,16 @@ class _Stages:
         )
         s = settings
         own = [s.seed, s.task, s.oracles, s.ddpg, s.ddpg_steps]
-        keys = {}
-        keys["oracles"] = fingerprint(
-            code_of(train_oracles), own, [s.evaluate_every, s.evaluation_episodes]
-        )
+        curve = [s.evaluate_every, s.evaluation_episodes]
+        keys = {"oracles": fingerprint(code_of(train_oracles), own, curve)}
         keys["inputs"] = fingerprint(
             code_of(environments.draw_initial_states, oracles.collect_halves),
             keys["oracles"],
             [s.mixture, s.trajectories],
         )
         answers = code_of(oracles.query_outputs)
-        keys["models"] = fingerprint(
-            code_of(bcq_population),
-            answers,
-            keys["inputs"],
-            [s.bcq, s.bcq_updates, s.bcq_evaluated_at],
-        )
+        learning = [s.bcq, s.bcq_updates, s.bcq_evaluated_at]
+        keys["models"] = fingerprint(code_of(bcq_population), answers, keys["inputs"], learning)
         keys["outputs"] = fingerprint(answers, keys["models"])
         self.places = {name: root / f"{name}-{key}" for name, key in keys.items()}
         self.folder = root / f"study-{settings.name}-{keys['outputs']}"
@@ -480,12 +419,9 @@ class _Stages:
 def _shapes(settings: StudySettings, agents: int) -> DDPGState:
     """Shapes and types of what the data oracles know."""
     world = environments.environment(settings.environment)
-
-    def one(key: jax.Array) -> DDPGState:
-        return ddpg.initialise(key, world.observation_size, world.action_size, settings.ddpg)
-
+    sizes = (world.observation_size, world.action_size, settings.ddpg)
     keys = jax.random.split(jax.random.key(0), agents)
-    shapes: DDPGState = jax.eval_shape(jax.vmap(one), keys)
+    shapes: DDPGState = jax.eval_shape(jax.vmap(lambda key: ddpg.initialise(key, *sizes)), keys)
     return shapes
 
 
@@ -498,17 +434,21 @@ def _curve(
     mean = population.returns.mean(axis=2)
     last = [half.returns.mean() for pair in outputs for half in pair]
     of_models = np.concatenate([on_the_way, [last]]).reshape(-1, settings.oracles, 2).mean(axis=2)
+    updates = (*settings.bcq_evaluated_at, settings.bcq_updates)
     rows = [
-        {"algorithm": "DDPG", "oracle": o, "step": int(step), "mean_return": float(mean[o, i])}
+        {
+            "environment": settings.environment,
+            "t_max": settings.t_max,
+            "algorithm": algorithm,
+            "oracle": o,
+            "step": int(step),
+            "mean_return": float(reached[o, i]),
+        }
+        for algorithm, steps, reached in (
+            ("DDPG", population.steps, mean),
+            ("BCQ", updates, of_models.T),
+        )
         for o in range(settings.oracles)
-        for i, step in enumerate(population.steps)
+        for i, step in enumerate(steps)
     ]
-    rows += [
-        {"algorithm": "BCQ", "oracle": o, "step": step, "mean_return": float(of_models[i, o])}
-        for o in range(settings.oracles)
-        for i, step in enumerate((*settings.bcq_evaluated_at, settings.bcq_updates))
-    ]
-    frame = pd.DataFrame(rows)
-    frame.insert(0, "environment", settings.environment)
-    frame.insert(1, "t_max", settings.t_max)
-    return frame
+    return pd.DataFrame(rows)

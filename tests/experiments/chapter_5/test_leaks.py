@@ -13,6 +13,7 @@ from dprl.agents.episodes import Episodes
 from dprl.membership import metrics
 from dprl.membership.attacks import scores
 from experiments.chapter_5 import leak_tables, leaks
+from experiments.chapter_5.stages import Watch
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +116,8 @@ def test_a_run_is_loaded_and_a_killed_one_goes_on(leak, settings, tiny_folder, t
             (tmp_path / place.name).symlink_to(place)
     calls, seen = iter(range(1000)), []
     with pytest.raises(OutOfTime):  # between the two numbers of updates
-        leaks.run(settings, tmp_path, Deadline(1.5, clock=lambda: float(next(calls))))
-    resumed = leaks.run(settings, tmp_path, progress=lambda *now: seen.append(now))
+        leaks.run(settings, tmp_path, Watch(Deadline(1.5, clock=lambda: float(next(calls)))))
+    resumed = leaks.run(settings, tmp_path, Watch(progress=lambda *now: seen.append(now)))
     assert seen == [("leak 4", 4, 4)]
     for other in (again, resumed):
         for access in leaks.ACCESS:

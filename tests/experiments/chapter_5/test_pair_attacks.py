@@ -16,11 +16,12 @@ from dprl.membership.attacks.resnet import ResNetSettings
 from experiments.chapter_5 import pair_attacks
 from experiments.chapter_5.oracle_draws import draws
 from experiments.chapter_5.pair_attacks import AttackSettings
+from experiments.chapter_5.stages import Watch
 
 
 def over():
     """A deadline that has passed when it is first asked."""
-    return Deadline(1, clock=itertools.count(0.0, 2.0).__next__)
+    return Watch(Deadline(1, clock=itertools.count(0.0, 2.0).__next__))
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +199,9 @@ def test_a_row_equals_the_attack_done_by_hand(tiny_study, tiny_attacks, found):
     kind = pair_attacks._Kind("as-printed", False, 6, "tcn")
     attacks = pair_attacks._Attacks(tiny_study, tiny_attacks, kind)
     shadows = list(dict.fromkeys(one.shadow for one in attacks.draws))
-    learnt = [attacks._shadow_pairs(s, "as-printed", attacks.training_states) for s in shadows]
-    classifier = dict(zip(shadows, attacks._fit(shadows, learnt), strict=True))[draw.shadow]
+    states = attacks.training_states
+    learnt = {one: attacks._shadow_pairs(one, "as-printed", states) for one in shadows}
+    classifier = dict(zip(shadows, attacks._fit(learnt), strict=True))[draw.shadow]
     formatter = pairs.DataFormatter(tiny_study.inputs, tiny_study.outputs)
     judged = formatter.label(draw.positive, other=draw.negative, half=draw.half)
     expected = metrics.summary(judged.labels, classifier.logits(judged.pairs), 0.0)
@@ -226,7 +228,8 @@ def test_training_shares_no_trajectory_with_validation_and_target(tiny_study, ti
                     attacks._shadow_pairs(draw.shadow, name, states)
                     for states in (attacks.training_states, attacks.validation_states)
                 ]
-                pairs.require_disjoint(*parts, attacks._target_pairs(*draw.target, "as-printed"))
+                judged = attacks._pairs(*draw.target, "as-printed", np.arange(attacks.m))
+                pairs.require_disjoint(*parts, judged)
 
 
 def test_a_shared_trajectory_is_refused_before_anything_is_judged(
@@ -235,7 +238,7 @@ def test_a_shared_trajectory_is_refused_before_anything_is_judged(
     kind = pair_attacks._Kind("as-printed", False, 6, "tcn")
     attacks = pair_attacks._Attacks(tiny_study, tiny_attacks, kind)
     attacks.validation_states = attacks.training_states[:3]
-    monkeypatch.setattr(attacks, "_fit", lambda shadows, learnt: [None] * len(shadows))
+    monkeypatch.setattr(attacks, "_fit", lambda learnt: [None] * len(learnt))
     with pytest.raises(ValueError, match="sets 0 and 1 share"):
         attacks.results()
 
@@ -305,7 +308,7 @@ def test_a_network_on_bags_judges_bags_only_and_learns_from_one_shadow(
     (kind,) = (one for one in pair_attacks._kinds(tiny_study, wide) if one.network == "resnet")
     assert not kind.several
     attacks = pair_attacks._Attacks(tiny_study, wide, kind)
-    monkeypatch.setattr(attacks, "_fit", lambda shadows, learnt: [Bags()] * len(shadows))
+    monkeypatch.setattr(attacks, "_fit", lambda learnt: [Bags()] * len(learnt))
     rows, curves = attacks.results()
     assert set(rows["mode"]) == set(curves["mode"]) == {"collective"}
     assert set(rows["network"]) == {"resnet"}

@@ -72,7 +72,7 @@ def test_models_are_run_on_the_way_and_that_changes_nothing(
     watched = study.run(
         dataclasses.replace(longer, bcq_evaluated_at=(200,)),
         tmp_path,
-        progress=lambda *to: told.append(to),
+        watch=stages.Watch(progress=lambda *to: told.append(to)),
     )
     assert {total for stage, _, total in told if stage == "models"} == {400}
     assert_same(watched, study.run(longer, tmp_path))
@@ -101,7 +101,9 @@ def test_what_was_computed_is_loaded_not_computed(
     monkeypatch.setattr(study.ddpg_population, "train", refuse)
     monkeypatch.setattr(study.bcq_population, "train", refuse)
     calls = []
-    again = study.run(tiny_settings, tiny_folder, progress=lambda *args: calls.append(args))
+    again = study.run(
+        tiny_settings, tiny_folder, stages.Watch(progress=lambda *args: calls.append(args))
+    )
     assert_same(again, tiny_study)
     assert calls == []
     assert again.seconds == tiny_study.seconds
@@ -124,7 +126,7 @@ def test_what_the_oracles_collect_needs_no_models(tiny_settings, tiny_folder, ti
 def test_after_the_deadline_nothing_is_begun(tiny_settings, tmp_path):
     deadline = Deadline(1, clock=itertools.count(0.0, 2.0).__next__)  # over when first asked
     with pytest.raises(OutOfTime):
-        study.run(tiny_settings, tmp_path, deadline)
+        study.run(tiny_settings, tmp_path, stages.Watch(deadline))
     assert not list(tmp_path.glob("*/finished"))
 
 
@@ -148,7 +150,7 @@ def test_training_stopped_in_the_middle_continues_to_the_same_result(
             reached.append(stage)
 
     with pytest.raises(OutOfTime):
-        study.run(tiny_settings, tmp_path, Late(), note)
+        study.run(tiny_settings, tmp_path, stages.Watch(Late(), note))
     assert reached == ["oracles"]
     assert list(tmp_path.glob("oracles-*/checkpoint.npz"))
     assert not list(tmp_path.glob("oracles-*/finished"))
