@@ -32,7 +32,9 @@ difference of two non-central chi-squared probabilities that (2) gives: with nea
 lambda and R are huge and their difference is of order one, the probabilities lose their digits, and
 where delta is small so does their difference. In (5) only t = r - lambda appears, with R - lambda =
 (R^2 - lambda^2)/(R + lambda) and R^2 - lambda^2 = (2 eps + d ln(1 + g) - (1 + g) D^2)/g.
-Neighbouring floating-point numbers sigma_1, sigma_2 are no exception.
+Neighbouring floating-point numbers sigma_1, sigma_2 are no exception. Where Z_1 is the narrower one
+and eps near d ln(sigma_2/sigma_1), so that R may be near 0, the numerator of R^2 is computed in 40
+digits.
 
 Accuracy: relative error below 1e-12 against 50-digit arithmetic, with d up to 10 000 and
 delta down to 1e-290 (the tests hold some of these values). The inputs themselves may matter
@@ -42,6 +44,8 @@ keeps the same promise where D/sigma is at most 100.
 """
 
 from __future__ import annotations
+
+import decimal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -231,7 +235,12 @@ def _integral(
     g = (sigma - sigma_other) * (sigma + sigma_other) / sigma_other**2
     quotient = (sigma / sigma_other) ** 2  # 1 + g
     log_quotient = np.log1p(g) if abs(g) < 0.5 else 2 * np.log(sigma / sigma_other)
-    offset = (2 * level + d * log_quotient) / g
+    numerator = 2 * level + d * log_quotient
+    if abs(numerator) < 0.1 * abs(level):  # R may be near 0: no digit of the sum is to be lost
+        with decimal.localcontext(prec=40):
+            logs = decimal.Decimal(sigma).ln() - decimal.Decimal(sigma_other).ln()
+            numerator = float(2 * (decimal.Decimal(level) + d * logs))
+    offset = numerator / g
     centre = quotient * shift / abs(g)  # lambda
     border_squared = offset + quotient * (shift / g) ** 2  # R^2, (3)
     outwards = g > 0
