@@ -102,19 +102,10 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
 def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """Read a tree that :func:`save` wrote.
 
-    Parameters
-    ----------
-    path : path
-    like : tree, optional
-        A tree of the structure, shapes and dtypes that are expected; its values do not
-        matter (a leaf may be a ``jax.ShapeDtypeStruct``). Without it the checkpoint must be a
-        flat dict, and comes back as one, whatever the shapes.
-
-    Returns
-    -------
-    tree
-        Of the structure of ``like``. Arrays are NumPy arrays; where ``like`` has a number of
-        Python or a key, so has the result.
+    ``like`` is a tree of the structure, shapes and dtypes that are expected; its values do not
+    matter (a leaf may be a ``jax.ShapeDtypeStruct``). The answer has its structure, with NumPy
+    arrays and, where ``like`` has a number of Python or a key, the same. Without it the checkpoint
+    must be a flat dict, and comes back as one, whatever the shapes.
 
     Raises
     ------
@@ -187,10 +178,10 @@ def _restore(name: str, leaf: np.ndarray, template: Any) -> Any:
     """The leaf in the template's type, if it has its shape and dtype."""
     is_number = isinstance(template, bool | int | float)
     expected = _array(name, template) if is_number or _is_key(template) else template
-    if leaf.shape != tuple(expected.shape):
-        raise CheckpointError(f"{name} has shape {leaf.shape}, expected {tuple(expected.shape)}")
-    if leaf.dtype != expected.dtype:
-        raise CheckpointError(f"{name} has dtype {leaf.dtype}, expected {expected.dtype}")
+    for what in ("shape", "dtype"):
+        found, wanted = getattr(leaf, what), getattr(expected, what)
+        if found != wanted:
+            raise CheckpointError(f"{name} has {what} {found}, expected {wanted}")
     if is_number:
         return type(template)(leaf)
     if _is_key(template):

@@ -113,11 +113,6 @@ class Claim:
     page: str
     severity: str = ""
 
-    @property
-    def anchor(self) -> str:
-        """The HTML anchor of its badge: ``claim-thesis-3-17`` for ``thesis:3.17``."""
-        return _anchor(self.id)
-
 
 @dataclass
 class Badge:
@@ -137,23 +132,18 @@ class Badge:
     scale: str = ""
     _shown: bool = field(default=False, repr=False, compare=False)
 
-    @property
-    def anchor(self) -> str:
-        """The HTML anchor of this badge."""
-        return _anchor(self.id)
-
     def _repr_html_(self) -> str:
         evidence = html.escape(evidence_text(self.numbers, self.reason, self.scale))
         shown = verdict_html(self.verdict, self.severity, self.scale)
         return (
-            f'<div class="claim-badge" id="{self.anchor}">{shown} '
+            f'<div class="claim-badge" id="{anchor(self.id)}">{shown} '
             f'<code class="claim-id">{self.id}</code> '
             f'<span class="claim-numbers">{evidence}</span></div>'
         )
 
     def _repr_markdown_(self) -> str:
         # The target makes the badge a checked cross reference: {ref}`text <claim-...>`.
-        return f"({self.anchor})=\n\n{self}"
+        return f"({anchor(self.id)})=\n\n{self}"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         kinds = {"plain": str(self), "html": self._repr_html_(), "markdown": self._repr_markdown_()}
@@ -200,8 +190,8 @@ def load(path: str | Path, root: str | Path | None = None) -> dict[str, Claim]:
         where = f"{path.name}, claim {position}"
         claim = _parse(entry, where)
         _require(claim.id not in claims, where, f"{claim.id} is listed twice")
-        other = anchors.setdefault(claim.anchor, claim.id)
-        shared = f"{claim.id} and {other} share the anchor {claim.anchor}"
+        other = anchors.setdefault(anchor(claim.id), claim.id)
+        shared = f"{claim.id} and {other} share the anchor {anchor(claim.id)}"
         _require(other == claim.id, where, shared)
         found = root is None or source_path(Path(root), claim.page).is_file()
         missing = f"page notebooks/{claim.page}.md does not exist"
@@ -467,15 +457,18 @@ def read(path: str | Path) -> list[dict[str, Any]]:
 # -- showing ----------------------------------------------------------------------------
 
 
-def _anchor(claim_id: str) -> str:
+def anchor(claim_id: str) -> str:
+    """The HTML anchor of a claim's badge.
+
+    >>> anchor("thesis:3.17")
+    'claim-thesis-3-17'
+    """
     return "claim-" + re.sub(r"[^a-z0-9]+", "-", claim_id)
 
 
 def verdict_text(verdict: str, severity: str = "", scale: str = "") -> str:
     """A verdict in words, with its severity or its scale.
 
-    >>> verdict_text("false as printed", severity="constant")
-    'false as printed (constant)'
     >>> verdict_text("not reproduced", scale="3,000 of 1,000,000 updates")
     'not reproduced at this scale'
     """

@@ -76,13 +76,7 @@ class Timer:
 
 @contextmanager
 def timer() -> Iterator[Timer]:
-    """Time a block of code.
-
-    >>> with timer() as clock:
-    ...     total = sum(range(1000))
-    >>> clock.seconds >= 0
-    True
-    """
+    """Time a block of code: ``with timer() as clock: ...``, then ``clock.seconds``."""
     clock, start = Timer(), time.perf_counter()
     try:
         yield clock
@@ -104,7 +98,8 @@ def save(
 ) -> None:
     """Write a tidy table and its provenance into the staging folder.
 
-    It returns nothing, so that it may be the last line of a cell.
+    It returns nothing, so that it may be the last line of a cell. What is not fit to be recorded is
+    a :class:`RecordError`, as is a table of the paper profile that another profile would overwrite.
 
     Parameters
     ----------
@@ -120,12 +115,6 @@ def save(
         How long the computation took, see :func:`timer`.
     keys : sequence of str, optional
         Columns that identify a row; by default the columns that are not floats, if they do.
-
-    Raises
-    ------
-    RecordError
-        If an argument is not fit to be recorded, or if a table of the paper profile would be
-        overwritten by another profile.
     """
     _check_name(name)
     run = current_run()
@@ -151,12 +140,14 @@ def keep(
     device: str | None = None,
     folder: str | Path | None = None,
 ) -> Path:
-    """Write a table that a command made, with its provenance, to where records are kept.
+    """Write a table that a command made to where records are kept, and say where the CSV file is.
+
+    Name, table, seed, parameters, seconds, keys and what is refused are as in :func:`save`; refused
+    are also another profile, a name under which a page has recorded a table, and a command that is
+    no program of the repository.
 
     Parameters
     ----------
-    name, frame, seed, parameters, seconds, keys
-        As in :func:`save`.
     profile : str
         ``laptop`` or ``paper``: what is quick belongs into a page.
     command : str
@@ -167,17 +158,6 @@ def keep(
         Kind of the device that computed it, for example ``cpu`` or the name of a GPU.
     folder : path, optional
         Instead of ``data/results`` of the repository around the working directory.
-
-    Returns
-    -------
-    Path
-        The CSV file.
-
-    Raises
-    ------
-    RecordError
-        As in :func:`save`; also for another profile, if a page has recorded a table of
-        this name, or if the command is no program of the repository.
     """
     _check_name(name)
     if profile not in RECORDED or profile == "quick":
@@ -450,18 +430,16 @@ def compare(
 ) -> pd.DataFrame:
     """List where two tables of the same kind differ.
 
-    Two values agree when ``|a - b| <= atol + rtol * max(|a|, |b|)``, or when both are NaN;
-    texts, integers and booleans outside the keys must be equal.
+    Two values agree when ``|a - b| <= atol + rtol * max(|a|, |b|)``, with tolerances >= 0, or when
+    both are NaN; texts, integers and booleans outside the keys must be equal.
 
     Parameters
     ----------
     a, b : DataFrame
-        Tables with the same columns, for example recorded and fresh.
+        Tables with the same columns, for example recorded and fresh; else a :class:`RecordError`.
     keys : sequence of str, optional
-        Columns that identify a row. By default all that are not floats. A float among the
-        keys matches when its first twelve digits do.
-    rtol, atol : float
-        Relative and absolute tolerance, not negative.
+        Columns that identify a row, else a :class:`RecordError`. By default all that are not
+        floats. A float among the keys matches when its first twelve digits do.
 
     Returns
     -------
@@ -469,11 +447,6 @@ def compare(
         The keys, then ``column``, ``first``, ``second`` and ``difference``; no row when the
         tables agree. A row that only one table has appears once, with ``column`` saying
         ``(row only in first)`` or ``(row only in second)``.
-
-    Raises
-    ------
-    RecordError
-        If the columns differ or the keys do not identify the rows.
     """
     if not (0 <= rtol < math.inf and 0 <= atol < math.inf):
         raise RecordError(f"tolerances must be finite and not negative, got {rtol}, {atol}")

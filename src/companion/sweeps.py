@@ -80,6 +80,8 @@ def run(
 ) -> list[T]:
     """Run every task, in parallel, resuming what a killed run had finished.
 
+    The results come in the order of the tasks, the same for any number of workers.
+
     Parameters
     ----------
     trial : callable
@@ -94,11 +96,6 @@ def run(
         Number of processes; by default ``DPRL_WORKERS``, else 1. A cluster ignores it.
     label : str
         What the progress bar says.
-
-    Returns
-    -------
-    list
-        Results in the order of the tasks, the same for any number of workers.
 
     Raises
     ------

@@ -87,19 +87,11 @@ def _mentioned(node: object) -> Iterator[str]:
 class Unit(NamedTuple):
     """A piece of a module that is reached as a whole.
 
-    Attributes
-    ----------
-    names : tuple of str
-        What it defines.
-    always : bool
-        Whether it counts as soon as its module is imported.
-    digest : str
-        Of its meaning; empty for an import inside a function, which counts there, and for one
-        that only the type checker executes.
-    uses : tuple of str
-        Names of the same module that it mentions, with attributes.
-    origin : (str, str) or None
-        Of an imported name: the module, and the name in it (empty: the module itself).
+    ``names`` are what it defines, and ``uses`` the names of the same module that it mentions, with
+    attributes. ``always`` says whether it counts as soon as its module is imported, and ``digest``
+    what it means; it is empty for an import inside a function, which counts there, and for one that
+    only the type checker executes. ``origin`` of an imported name is the module, and the name in it
+    (empty: the module itself).
     """
 
     names: tuple[str, ...]

@@ -96,7 +96,7 @@ def test_numbered_statement_has_a_claim(statement):
 )
 def test_fault_is_explained_in_the_errata(claim):
     text = "".join(path.read_text(encoding="utf-8") for path in ERRATA)
-    assert f"<{claim.anchor}>`" in text
+    assert f"<{claims.anchor(claim.id)}>`" in text
 
 
 def test_the_ledger_is_in_the_order_of_reading():

@@ -123,7 +123,7 @@ def _check_badge(claim: Claim, root: Path) -> None:
     path = product_path(root, claim.page, "ipynb")
     if not path.is_file():
         raise ClaimError(f"{claim.id}: page {claim.page} was not executed, {path.name} is missing")
-    if not any(f'id="{claim.anchor}"' in output for output in _shown_html(path)):
+    if not any(f'id="{claims.anchor(claim.id)}"' in output for output in _shown_html(path)):
         raise ClaimError(
             f"{claim.id}: its badge is not shown on page {claim.page}; "
             "do not hide the output of the cell that checks it"
@@ -182,7 +182,7 @@ def _entry(row: Row) -> str:
     evidence = claims.evidence_text(record["numbers"], record.get("reason", ""), scale)
     profile = "" if record["profile"] == "quick" else f" ({record['profile']} profile)"
     return f"""\
-* - {{ref}}`{claim.id} <{claim.anchor}>`
+* - {{ref}}`{claim.id} <{claims.anchor(claim.id)}>`
 
     {claim.title}
 

@@ -16,17 +16,13 @@ _CASTS = ("bool", "int", "float", "str", "round", "abs", "len", "all", "any")
 def typed_values(source: str) -> list[tuple[int, str]]:
     """Find values that were typed where a page must compute them.
 
-    A verdict that was typed, or that is read back from a name to which the page only ever
-    assigns constants, cannot fail. The same goes for evidence of which no number was computed;
-    one number that describes the run, such as a size, may stand beside computed ones.
-
-    ``source`` is all code of a page (:func:`companion.page_code.code_of_page`); the result is the
-    line of each fault, counted from 1, and what is wrong there.
+    A verdict that was typed, or that is read back from a name to which the page only ever assigns
+    constants, cannot fail. The same goes for evidence of which no number was computed; one number
+    that describes the run, such as a size, may stand beside computed ones. Of all code of a page
+    (:func:`companion.page_code.code_of_page`) the lines of faults are given, counted from 1.
 
     >>> typed_values("claims.check('thesis:1', printed=True, ratio=worst())")
     [(1, 'thesis:1: printed= was typed, not computed')]
-    >>> typed_values("fine = worst() < 1; claims.check('thesis:1', printed=fine, ratio=worst())")
-    []
     """
     tree = ast.parse(source)
     constants = _constant_names(tree)

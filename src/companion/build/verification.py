@@ -221,23 +221,13 @@ def _numbered(frame: pd.DataFrame) -> pd.DataFrame:
 def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dict[str, list[str]]:
     """Choose pages by their names, or by those of their tables.
 
-    A table is made by executing its page, so all tables of the page come with it.
+    ``pages`` maps a page to the file names of its tables, as
+    :func:`companion.build.verified.recorded_tables` does; ``wanted`` are pages
+    (``4-subsampling/audit``, or the last part if only one page has it) and tables (``figure-3-1``,
+    with or without ``.csv``). A table is made by executing its page, so all tables of the page come
+    with it. Without a name all pages are chosen; one that is neither, or belongs to several pages,
+    is a ``ValueError``.
 
-    Parameters
-    ----------
-    pages : mapping
-        Page to the file names of its tables, see :func:`companion.build.verified.recorded_tables`.
-    wanted : sequence of str
-        Pages (``4-subsampling/audit``, or the last part if only one page has it) and tables
-        (``figure-3-1``, with or without ``.csv``); all pages if there are none.
-
-    Raises
-    ------
-    ValueError
-        If a name is neither, or belongs to several pages.
-
-    Examples
-    --------
     >>> selected({"3-chapter/audit": ["a.csv"], "3-chapter/cost": ["b.csv", "c.csv"]}, ["b"])
     {'3-chapter/cost': ['b.csv', 'c.csv']}
     """
@@ -260,15 +250,10 @@ def verify(
 ) -> Iterator[list[Outcome]]:
     """Compute the tables of pages and commands again, one after the other, and compare.
 
-    One whose tables all agree is noted in ``data/results/verified.json``. With ``sample`` a piece
-    of each table is computed; ``wanted`` is as in :func:`selected`, and ``workers`` the number of
-    processes of a sweep.
-
-    Yields
-    ------
-    list of Outcome
-        As soon as a page is done: one per recorded table of the page, and one per table that
-        it makes but that is not recorded.
+    As soon as a page is done it yields an outcome for each of its recorded tables, and for each
+    table that it makes but that is not recorded. One whose tables all agree is noted in
+    ``data/results/verified.json``. With ``sample`` a piece of each table is computed; ``wanted`` is
+    as in :func:`selected`, and ``workers`` the number of processes of a sweep.
 
     Raises
     ------
