@@ -1,1 +1,1 @@
-"""Mountain car and HIV, stepped for many episodes at once, and Q-learning on them."""
+"""Mountain car and HIV for many episodes at once, Q-learning on them, small control problems."""
