@@ -34,7 +34,8 @@ visit probabilities under P,
 With f = 0, trajectories that never arrive though they pass through every state (a long wait in the
 last one), Q is a law along the chain. (3) then holds for every class of laws that contains P and
 P_tau: any law along the chain within tau of P, in total variation. It does not hold for the Markov
-class, whose estimators may use that Q is no chain.
+class, whose estimators may use that Q is no chain. It bounds the larger of two errors: one may be
+smaller at P alone, for an estimator that errs more at P_tau, as all that clip to P do.
 
 No bound at a given delta can exceed the error of publishing each trajectory with probability
 delta: that is (0, delta)-private, with the non-private error at delta n trajectories.

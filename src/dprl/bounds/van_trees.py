@@ -18,10 +18,14 @@ pi_j I(p_j), I(p) = 1/(p (1 - p)^2), about p_j (the stays in j are geometric), a
     E (M_s - V_s)^2 >= sum_{j >= s} a_sj^2/(n pi_j E I(p_j) + J).                          (2)
 
 **Without privacy, any law along the chain.** From a uniform start the p_j may depend on the start
-b too: parameters p_bj, b <= j, each with information E I/N a trajectory. The value of s, the mean
-return from the first visit of s, is the mean over b <= s of (1/gamma) prod_{j >= s} g(p_bj), so
+b too. Put the starts into blocks B; parameters p_Bj, each with information k_Bj E I/N a trajectory,
+k_Bj the number of starts b <= j in B. The value of s, the mean return from the first visit of s, is
+the mean over the starts b <= s of (1/gamma) prod_{j >= s} g(p_Bj), B the block of b, so
 
-    E (M_s - V_s)^2 >= (1/s) sum_{j >= s} a_sj^2/(n E I(p_j)/N + J).                       (3)
+    E (M_s - V_s)^2 >= sum_B sum_{j >= s} (k_Bs a_sj/s)^2/(n k_Bj E I(p_j)/N + J).         (3)
+
+Each partition gives a bound: one block gives (2), N blocks the most parameters, each with its own
+prior. The best of the partitions into blocks of equal size is taken.
 
 **With privacy, Markov class** (the score attack of Cai, Wang and Zhang 2023, with explicit
 constants). Let S(x_i) be the score of trajectory i, C a fixed N x N matrix, and
@@ -177,8 +181,16 @@ class LocalChains:
         m, states = check.whole("n", n), self.stay.size
         if self.start == "first":
             return self.markov_rmse(m)
-        least = self._gradient[0] ** 2 / (m * self._information / states + self._prior)
-        return self._rmse(float((least.sum(axis=1) / np.arange(1, states + 1)).sum()))
+        visitors = np.arange(1, states + 1)
+        squares = self._gradient[0] ** 2
+
+        def risk(size: int) -> float:
+            begins = np.arange(0, states, size)[:, None]
+            k = np.minimum(np.clip(visitors - begins, 0, size), states - begins)  # (blocks, N)
+            least = 1 / (m * k * self._information / states + self._prior)
+            return float(((k / visitors) ** 2 * (least @ squares.T)).sum())
+
+        return self._rmse(max(risk(size) for size in range(1, states + 1)))
 
     def private_rmse(
         self,
