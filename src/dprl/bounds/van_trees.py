@@ -13,7 +13,7 @@ pi_j I(p_j), I(p) = 1/(p (1 - p)^2), about p_j (the stays in j are geometric), a
 
     a_sj = E dV_s/dp_j = (1/gamma) E g'(p_j) prod_{i >= s, i != j} E g(p_i),  j >= s.        (1)
 
-**Without privacy, Markov class** (van Trees 1968; Gill and Levit 1995). For each s
+**Without privacy, Markov class** (van Trees 1968). For each s
 
     E (M_s - V_s)^2 >= sum_{j >= s} a_sj^2/(n pi_j E I(p_j) + J).                          (2)
 

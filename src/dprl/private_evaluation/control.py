@@ -71,7 +71,8 @@ def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> In
     n_actions : int
         A >= 1.
     radius : float
-        R >= 1, chosen without looking at the data.
+        R >= 1, chosen without looking at the data. Steps beyond what (1) admits are lost, the last
+        ones first: a trajectory of T different transitions needs R >= sqrt(T).
 
     Returns
     -------
