@@ -79,7 +79,8 @@ SEVERITIES = ("misprint", "constant", "condition", "breaks the conclusion")
 FAULTS = ("holds with conditions", "false as printed")
 
 _FIELDS = ("id", "source", "title", "statement", "expected", "page")
-_STYLES = {
+#: The class of a verdict in the site's style sheet.
+STYLES = {
     "holds": "verdict-holds",
     "holds with conditions": "verdict-conditions",
     "false as printed": "verdict-false",
@@ -136,9 +137,9 @@ class Badge:
         evidence = html.escape(evidence_text(self.numbers, self.reason, self.scale))
         shown = verdict_html(self.verdict, self.severity, self.scale)
         return (
-            f'<div class="claim-badge" id="{anchor(self.id)}">{shown} '
-            f'<code class="claim-id">{self.id}</code> '
-            f'<span class="claim-numbers">{evidence}</span></div>'
+            f'<details class="claim-badge" id="{anchor(self.id)}"><summary>{shown} '
+            f'<code class="claim-id">{self.id}</code></summary>'
+            f'<span class="claim-numbers">{evidence}</span></details>'
         )
 
     def _repr_markdown_(self) -> str:
@@ -481,7 +482,7 @@ def verdict_html(verdict: str, severity: str = "", scale: str = "") -> str:
     >>> verdict_html("false as printed", severity="misprint")
     '<span class="verdict verdict-false severity-misprint">false as printed (misprint)</span>'
     """
-    classes = f"verdict {_STYLES[verdict]}"
+    classes = f"verdict {STYLES[verdict]}"
     if severity:
         classes += f" severity-{severity.replace(' ', '-')}"
     return f'<span class="{classes}">{html.escape(verdict_text(verdict, severity, scale))}</span>'

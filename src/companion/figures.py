@@ -50,6 +50,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import ArrayLike
 
@@ -94,12 +95,12 @@ _ALGORITHMS = {
 
 _GLUE_PREFIX = "application/papermill.record/"
 
-# A figure 5.2 in wide is 499 CSS pixels; on a phone of 390 px it shrinks to about 0.7, so
-# that text of 12 pt is still 11 px high.
-_WIDTH, _HEIGHT = 5.2, 3.5
+# The column of a page is 784 CSS pixels, 8.2 in. A figure 5.2 in wide shrinks on a phone of
+# 390 px to about 0.7, so that text of 12 pt is still 11 px high.
+_WIDE, _NARROW, _HEIGHT = 8.2, 5.2, 3.5
 
 _STYLE: dict[str, Any] = {
-    "figure.figsize": (_WIDTH, _HEIGHT),
+    "figure.figsize": (_NARROW, _HEIGHT),
     "figure.facecolor": "white",
     "figure.constrained_layout.use": True,
     "savefig.facecolor": "white",
@@ -148,23 +149,33 @@ def use_style() -> None:
         use_svg(_NO_METADATA)
 
 
-def panels(
-    rows: int = 1,
-    columns: int = 1,
-    *,
-    width: float = _WIDTH,
-    height: float = _HEIGHT,
-    **options: Any,
-) -> tuple[Figure, Any]:
-    """Figure and its axes: one panel gives an Axes, a grid of more an array of them.
+def panels(count: int = 1, *, height: float = _HEIGHT, **options: Any) -> tuple[Figure, Any]:
+    """Figure and its panels: side by side on a screen, one below the other on a phone.
 
-    ``width`` is the whole figure's and ``height`` one panel's, in inches; the options are those
-    of :func:`matplotlib.pyplot.subplots`. One column of panels stays readable on a phone; two
-    columns shrink to half there.
+    One panel gives an Axes, more give a vector of them. ``height`` is one panel's, in inches; the
+    options are those of :func:`matplotlib.pyplot.subplots`.
     """
-    if rows < 1 or columns < 1:
-        raise FigureError(f"a figure needs at least one panel, got {rows} x {columns}")
-    return plt.subplots(rows, columns, figsize=(width, height * rows), **options)
+    if count < 1:
+        raise FigureError(f"a figure needs at least one panel, got {count}")
+    return plt.subplots(count, figsize=(_NARROW, height * count), **options)
+
+
+def _arrange(figure: Figure, across: int, width: float, height: float) -> None:
+    """Move the panels into a grid; only the outer ones show the scales and names they share."""
+    rows = -(-len(figure.axes) // across)
+    figure.set_size_inches(width, height * rows)
+    grid = GridSpec(rows, across, figure=figure)
+    for place, ax in enumerate(figure.axes):
+        ax.set_subplotspec(grid[place])
+        for axis, group, side, outer in (
+            (ax.xaxis, ax.get_shared_x_axes(), "labelbottom", place + across >= len(figure.axes)),
+            (ax.yaxis, ax.get_shared_y_axes(), "labelleft", place % across == 0),
+        ):
+            shared = [getattr(other, f"{axis.axis_name}axis") for other in group.get_siblings(ax)]
+            if len(shared) > 1:
+                axis.set_tick_params(which="both", **{side: outer})
+                axis.label.set_visible(outer)
+                axis.set_label_text(next(filter(None, (a.get_label_text() for a in shared)), ""))
 
 
 def algorithm_style(name: str) -> dict[str, Any]:
@@ -271,20 +282,26 @@ def _points(
     return x, mean, factor * half
 
 
-def glue_figure(name: str, figure: Figure) -> None:
-    """Hand a figure over to the page's text, as SVG, and close it.
+def glue_figure(name: str, figure: Figure, *, across: int | None = None) -> None:
+    """Hand a figure over to the page's text, as SVG for a screen and for a phone, and close it.
 
     The text places it with ``{glue:figure}``, see the module; a reader in Jupyter sees it below its
-    cell. The name is lower-case words or numbers joined by ``-`` or ``.``. A malformed name, and a
-    figure that is none or holds no axes, is a :class:`FigureError`."""
+    cell. The name is lower-case words or numbers joined by ``-`` or ``.``; ``across`` panels stand
+    side by side on a screen, by default all of up to three, else two. A malformed name, and a
+    figure that is none or holds no axes, is a :class:`FigureError`.
+    """
     _check_name(name)
     if not isinstance(figure, Figure):
         raise FigureError(f"{name}: expected a matplotlib Figure, got {type(figure).__name__}")
     if not figure.axes:
         raise FigureError(f"{name}: the figure holds no axes")
-    content = svg(figure)
+    count, height = len(figure.axes), figure.get_figheight() / len(figure.axes)
+    across = across or (count if count <= 3 else 2)
+    for key, columns, width in ((f"{name}-narrow", 1, _NARROW), (name, across, _WIDE)):
+        _arrange(figure, columns, width, height)
+        bundle = {"image/svg+xml": svg(figure), "text/plain": repr(figure)}
+        _publish(key, bundle, show=key == name)
     plt.close(figure)
-    _publish(name, {"image/svg+xml": content, "text/plain": repr(figure)}, show=True)
 
 
 def number(name: str, value: object, fmt: str | None = None) -> None:

@@ -71,13 +71,16 @@ def test_header_is_the_canonical_one(path):
 
 
 def test_code_cells_are_formatted_and_free_of_dead_names(tmp_path):
-    """Lines of 78 characters fit the page."""
+    """Lines of 96 characters fit the page; a list stands on one line where it can."""
     for path in NOTEBOOKS:
         book = jupytext.reads(text_of(path), fmt="md:myst")
         nbformat.write(book, tmp_path / (name(path).replace("/", "-") + ".ipynb"))
     ruff = [sys.executable, "-m", "ruff"]
     for command in (
-        ["format", "--check", "--isolated", "--line-length=78"],
+        [
+            *("format", "--check", "--isolated", "--line-length=96"),
+            *("--config", "format.skip-magic-trailing-comma=true"),
+        ],
         ["check", "--isolated", "--select=F,E7,W", "--ignore=E731,E741"],
     ):
         result = subprocess.run(

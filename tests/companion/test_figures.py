@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -325,7 +326,12 @@ print(json.dumps([[o.data, o.metadata] for o in out.outputs]))
         capture_output=True,
         text=True,
         check=True,
-        env={"MPLBACKEND": "module://matplotlib_inline.backend_inline", **environment},
+        # src also where the package that is tested is not the installed one
+        env={
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            **environment,
+        },
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -342,11 +348,12 @@ _PREFIX = "application/papermill.record/"
 
 
 def test_a_page_hands_over_svg_and_text_without_showing_them(tmp_path):
-    figure, number = cell_outputs(
+    *renderings, number = cell_outputs(
         CELL, tmp_path, DPRL_STAGE=str(tmp_path), DPRL_PAGE="3-x/page", DPRL_PROFILE="quick"
     )
-    assert set(figure[0]) == {f"{_PREFIX}image/svg+xml", f"{_PREFIX}text/plain"}
-    assert figure[1] == {"scrapbook": {"name": "line", "mime_prefix": _PREFIX}}
+    for (figure, metadata), name in zip(renderings, ("line-narrow", "line"), strict=True):
+        assert set(figure) == {f"{_PREFIX}image/svg+xml", f"{_PREFIX}text/plain"}
+        assert metadata == {"scrapbook": {"name": name, "mime_prefix": _PREFIX}}
     assert number == [
         {f"{_PREFIX}text/plain": "'0.5'"},
         {"scrapbook": {"name": "half", "mime_prefix": _PREFIX}},
@@ -354,8 +361,27 @@ def test_a_page_hands_over_svg_and_text_without_showing_them(tmp_path):
 
 
 def test_a_reader_sees_the_figure_below_its_cell(tmp_path):
-    figure, _ = cell_outputs(CELL, tmp_path)
-    assert "image/svg+xml" in figure[0]
+    narrow, wide, _ = cell_outputs(CELL, tmp_path)
+    assert "image/svg+xml" in wide[0]
+    assert "image/svg+xml" not in narrow[0]
+
+
+def test_panels_stand_side_by_side_on_a_screen_and_below_each_other_on_a_phone():
+    fig, axes = figures.panels(2, sharey=True, height=2.0)
+    axes[0].set(ylabel="height")
+    figures._arrange(fig, 2, 8.0, 2.0)
+    fig.canvas.draw()
+    left, right = (ax.get_position() for ax in axes)
+    assert left.y0 == pytest.approx(right.y0)
+    assert left.x1 < right.x0
+    assert not axes[1].yaxis.label.get_visible()
+    figures._arrange(fig, 1, 5.0, 2.0)
+    fig.canvas.draw()
+    top, below = (ax.get_position() for ax in axes)
+    assert below.y1 < top.y0
+    assert tuple(fig.get_size_inches()) == (5.0, 4.0)
+    assert [ax.get_ylabel() for ax in axes] == ["height"] * 2
+    assert axes[1].yaxis.label.get_visible()
 
 
 # -- the provenance card ----------------------------------------------------------------
