@@ -82,7 +82,12 @@ def _verdict(env: BuildEnvironment, claim: claims.Claim, correction: str = "") -
     text = claims.verdict_text(claim.expected, claim.severity)
     shown = nodes.inline("", text, classes=["verdict", claims.STYLES[claim.expected]])
     return addnodes.pending_xref(
-        "", shown, reftype=_LINK, reftarget=correction, badge=claim.anchor, refdoc=env.docname
+        "",
+        shown,
+        reftype=_LINK,
+        reftarget=correction,
+        badge=claims.anchor(claim.id),
+        refdoc=env.docname,
     )
 
 
