@@ -43,7 +43,8 @@ from dprl.privacy.gaussian_dp import gaussian_mu
 from dprl.private_evaluation.common import NEIGHBOURS, clipped_statistics, public_range
 from dprl.trajectories import FirstVisitReturns, VisitStatistics
 
-_COUNT = np.sqrt(3) / 2  # a
+#: a of (1).
+COUNT_SCALE = float(np.sqrt(3) / 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ class NoisyStatistics:
     @property
     def _visits(self) -> FloatArray:
         """C, at least the standard deviation of its noise."""
-        visits: FloatArray = np.maximum(self.counts, self.sigma / _COUNT)
+        visits: FloatArray = np.maximum(self.counts, self.sigma / COUNT_SCALE)
         return visits
 
     def values(self) -> FloatArray:
@@ -159,7 +160,7 @@ def noisy_statistics(
     shape = (2, *sums.shape)
     count_noise, sum_noise = sigma * rng.standard_normal(shape)
     return NoisyStatistics(
-        counts=statistics.counts + count_noise / _COUNT,
+        counts=statistics.counts + count_noise / COUNT_SCALE,
         sums=sums + sum_noise,
         sigma=sigma,
         n_trajectories=statistics.n_trajectories,

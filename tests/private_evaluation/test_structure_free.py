@@ -1,0 +1,78 @@
+"""RC without structure: sensitivities of its releases, accuracy, bad input."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dprl.evaluation import rmse
+from dprl.mdp import Chain
+from dprl.privacy import Guarantee
+from dprl.private_evaluation import NEIGHBOURS
+from dprl.private_evaluation.structure_free import (
+    SHARES,
+    private_radius,
+    recentre_clip_structure_free,
+)
+from dprl.trajectories import FirstVisitReturns, chain_first_visit_returns
+
+PROMISE = Guarantee(1.0, 1e-6, NEIGHBOURS)
+
+
+def test_the_budget_is_spent_and_no_more():
+    assert sum(SHARES) == pytest.approx(1.0)
+
+
+def test_close_to_the_values_and_far_better_than_its_first_centre():
+    chain = Chain(start="first")
+    rng = np.random.default_rng(1)
+    data = chain_first_visit_returns(chain, 10_000, rng)
+    errors = [
+        rmse(recentre_clip_structure_free(data, PROMISE, f_max=1.0, rng=rng).theta, chain.values())
+        for _ in range(5)
+    ]
+    assert np.mean(errors) < 0.0015
+
+
+def test_with_hardly_any_noise_it_is_the_average_of_the_returns():
+    data = chain_first_visit_returns(Chain(5), 400, np.random.default_rng(2))
+    loose = Guarantee(5e5, 0.999999, NEIGHBOURS)
+    out = recentre_clip_structure_free(data, loose, f_max=1.0, rng=np.random.default_rng(3))
+    assert out.theta == pytest.approx(data.statistics((0, 1)).mean_returns, abs=1e-2)
+    assert out.guarantee == loose
+
+
+def test_the_radius_is_that_of_the_exact_histogram_without_noise():
+    """Norms all equal: no noise of the mean asks for more than the edge above them."""
+    norms = np.full(1000, 0.3)
+    rng = np.random.default_rng(0)
+    radius = private_radius(norms, 10.0, 1e-6, 1.0, 1e6, rng)
+    assert 0.3 <= radius <= 0.3 * 1.15
+    assert private_radius(norms, 10.0, 1e3, 1.0, 1e6, rng) < 0.01  # noise is all that counts
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1e154, 1.7e308, -1.7e308]))
+def test_what_is_released_is_finite_and_in_range(seed, size):
+    rng = np.random.default_rng(seed)
+    visited = rng.random((6, 3)) < rng.random()
+    data = FirstVisitReturns(np.where(visited, size * rng.random((6, 3)), 0.0), visited)
+    out = recentre_clip_structure_free(data, PROMISE, f_max=2.0, f_min=-1.0, rng=rng).theta
+    assert ((out >= -1) & (out <= 2)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"shares": (0.5, 0.5)}, "two for each round"),
+        ({"shares": (0.5, 0.5, 0.5, 0.5)}, "at most 1"),
+        ({"f_max": 0.0}, "f_max"),
+        ({"guarantee": Guarantee(1.0, 1e-6, "add one record")}, "neighbours"),
+        ({"guarantee": Guarantee(1.0, 0.0, NEIGHBOURS)}, "delta"),
+    ],
+)
+def test_bad_input_is_refused(change, words):
+    data = chain_first_visit_returns(Chain(5), 10, np.random.default_rng(2))
+    options = {"guarantee": PROMISE, "f_max": 1.0, "rng": np.random.default_rng(0), **change}
+    with pytest.raises(ValueError, match=words):
+        recentre_clip_structure_free(data, **options)
