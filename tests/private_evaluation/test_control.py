@@ -152,6 +152,16 @@ def test_an_unknown_pair_pays_the_least_reward_for_ever():
     assert control.thresholded_policy(release, reward, 0.9, threshold=2.0, possible=known)[0] == 1
 
 
+def test_where_the_possible_transitions_are_public_rare_ones_are_kept():
+    """Action 1 pays more, and rarely ends in the second state, where nothing is paid for ever."""
+    noisy = np.array([[[50.0, 0.0], [45.0, 2.0]], [[0.0, 50.0], [0.0, 50.0]]])
+    release = control.PrivateCounts(noisy, 1.0, Guarantee(1, 0.1, RELATION))
+    reward = [[1.0, 1.1], [0.0, 0.0]]
+    possible = [[[1, 0], [1, 1]], [[0, 1], [0, 1]]]
+    assert control.thresholded_policy(release, reward, 0.95)[0] == 1  # 2 is below 3 sigma
+    assert control.thresholded_policy(release, reward, 0.95, possible=possible)[0] == 0
+
+
 def test_private_control_swims_right():
     process, rng = river_swim(), np.random.default_rng(6)
     batch = simulate_control(process, RIGHT, 2000, 40, rng)

@@ -19,7 +19,9 @@ does not.
 
 **Thresholded counts** (:func:`thresholded_policy`): counts below a public threshold are taken as
 0, what is left is normalised, and the rest is certainty-equivalent planning. A pair (s, a) of which
-nothing is left is unknown; it pays the least reward for ever.
+nothing is left is unknown; it pays the least reward for ever. Where it is public which transitions
+are possible, the threshold is for the sum over them, and each keeps its positive part: the noise of
+impossible ones is then no reason to drop rare ones.
 
 **DP-APVI** (:func:`dp_apvi`; Qiao and Wang, NeurIPS 2023, arXiv:2206.00810, algorithm 1 with
 equations (2) to (5)), for episodes of H steps and rewards in [0, 1]. Noise of standard deviation
@@ -198,9 +200,10 @@ def thresholded_policy(
     discount : float
         gamma in [0, 1).
     threshold : float
-        In standard deviations of the noise, >= 0; smaller counts are taken as 0.
+        In standard deviations of the noise, >= 0; smaller counts are taken as 0, or, where
+        ``possible`` is given, pairs with a smaller sum as unknown.
     possible : array_like of bool, shape (S, A, S), optional
-        Public knowledge of which transitions exist; others are taken as 0. Default: all.
+        Public knowledge of which transitions exist; others are taken as 0. Default: none.
     terminal : array_like of bool, shape (S,), optional
         Public knowledge of states that are never left and pay nothing. Default: none.
 
@@ -219,12 +222,15 @@ def thresholded_policy(
     noisy = check.finite_array("counts", released.counts, ndim=3)
     s, a, _ = noisy.shape
     least = check.not_negative("threshold", threshold) * check.positive("sigma", released.sigma)
-    exists = np.ones(noisy.shape, dtype=bool)
-    if possible is not None:
+    if possible is None:
+        kept = np.where(noisy > least, noisy, 0.0)
+    else:
         exists = check.binary_array("possible", possible, ndim=3)
         if exists.shape != noisy.shape:
             raise ValueError(f"possible must have shape {noisy.shape}, got {exists.shape}")
-    kept = np.where(exists & (noisy > max(least, 0.0)), noisy, 0.0)
+        total = np.where(exists, noisy, 0.0).sum(axis=2, keepdims=True)
+        enough = total > least * np.sqrt(exists.sum(axis=2, keepdims=True))
+        kept = np.where(exists & enough, np.maximum(noisy, 0.0), 0.0)
     ends = np.zeros(s, dtype=bool)
     if terminal is not None:
         ends = check.binary_array("terminal", terminal, ndim=1)
