@@ -55,9 +55,9 @@ def test_residual_rounds_correct_what_clipping_does_to_the_matrix():
 
 @pytest.mark.parametrize("plan", [LSTDRounds(), LSTDRounds((0.3,), 1.0, (2.0, 3.0), 0.5)])
 def test_the_rounds_and_the_counts_use_the_budget_and_no_more(plan):
-    release = private_lstd(data(), 1.0, 1e-5, np.random.default_rng(1), plan)
+    release = private_lstd(data(), 10.0, 1e-5, np.random.default_rng(1), plan)
     used = sum((2 * r.radius / (N * r.sigma)) ** 2 for r in release.rounds)
-    mu = 1 / analytic_gaussian_sigma(1.0, 1.0, 1e-5)
+    mu = 1 / analytic_gaussian_sigma(1.0, 10.0, 1e-5)
     assert used == pytest.approx(mu**2 * (1 - plan.radii / plan.total))
     assert len(release.rounds) == plan.rounds
 
@@ -74,12 +74,13 @@ def test_the_counts_of_a_radius_have_the_noise_of_their_share():
             return -np.inf  # every count is far below the limit
 
     measure.rng = Recorder()
-    radius, _ = measure._clipping("matrix", np.ones(N))
+    few, radius, _ = measure._clipping("matrix", np.ones(N))
     assert len(seen) == 6
     assert radius == module.RADII[0]
     each = plan.radii / plan.total / plan.rounds / 6
     # two standard deviations are the limit where few records are to be clipped
     sigma = 3.0 / np.sqrt(each)
+    assert few == pytest.approx(2 * sigma / N)
 
     class Threshold:
         def __init__(self, deviations):
@@ -90,8 +91,8 @@ def test_the_counts_of_a_radius_have_the_noise_of_their_share():
 
     for deviations, expected in ((1.999, module.RADII[0]), (2.001, module.RADII[-1])):
         measure.rng = Threshold(deviations)
-        assert 2 * sigma > 0.1 * N
-        assert measure._clipping("matrix", np.zeros(N))[0] == expected
+        assert 2 * sigma > plan.clipped[1] * N
+        assert measure._clipping("matrix", np.zeros(N))[1] == expected
 
 
 @pytest.mark.parametrize("kind", ["covariance", "matrix", "residual"])
@@ -141,17 +142,26 @@ def test_releases_of_extreme_records_are_finite(values, everyone):
         statistics = Statistics(*(np.tile(x, (N,) + (1,) * x.ndim) for x in record))
     else:
         statistics = replaced(data(), *record)
-    release = private_lstd(statistics, 1.0, 1e-5, np.random.default_rng(2))
+    release = private_lstd(statistics, 10.0, 1e-5, np.random.default_rng(2))
     assert np.isfinite(release.theta).all()
     assert np.isfinite(release.noise_error)
     assert all(np.isfinite(r.mean).all() for r in release.rounds)
+
+
+@pytest.mark.parametrize(("epsilon", "needed"), [(1.0, 1112), (0.1, 9159)])
+def test_too_few_trajectories_are_refused(epsilon, needed):
+    one = Statistics(
+        np.ones((needed - 1, 1, 1)), np.ones((needed - 1, 1)), np.ones((needed - 1, 1, 1))
+    )
+    with pytest.raises(ValueError, match=f"at least {needed} trajectories"):
+        private_lstd(one, epsilon, 1e-5, np.random.default_rng(1))
 
 
 def test_noise_of_a_symmetric_matrix():
     draws = []
     for seed in range(3000):
         measure = measurements(data(n=2), seed=seed)
-        draws.append(measure._noisy("covariance", 1.0, np.zeros((D, D)), 1.0))
+        draws.append(measure._noisy("covariance", (0.0, 1.0), np.zeros((D, D)), 1.0))
     noise = np.array([d.mean for d in draws]) / draws[0].sigma
     assert (noise == noise.swapaxes(1, 2)).all()
     off = 1 - np.eye(D, dtype=bool)
@@ -196,10 +206,10 @@ def test_the_expected_error_is_the_mean_of_draws():
 
 
 def test_a_seed_repeats_and_chunks_do_not_matter(monkeypatch):
-    first, again = (private_lstd(data(), 1.0, 1e-5, np.random.default_rng(7)) for _ in range(2))
+    first, again = (private_lstd(data(), 10.0, 1e-5, np.random.default_rng(7)) for _ in range(2))
     assert (first.theta == again.theta).all()
     monkeypatch.setattr(module, "_CHUNK", 37)
-    small = private_lstd(data(), 1.0, 1e-5, np.random.default_rng(7))
+    small = private_lstd(data(), 10.0, 1e-5, np.random.default_rng(7))
     assert np.allclose(first.theta, small.theta, rtol=1e-9)
 
 
