@@ -166,9 +166,8 @@ class PrivateLSTD:
         Parameters; the value of a state is theta^T phi.
     noise_error : float
         (1) at the last eta: the part of the MSPBE that privacy costs, as far as the release can
-        tell, without sampling error and without the error of C, so rather too small. theta = 0
-        has an MSPBE of at most the mean squared reward (on policy): a ``noise_error`` of a tenth
-        of that or more means that little was learned.
+        tell. No bound: sampling, and errors of C, are not in it, and where the noise is large
+        the error can be ten or forty times as much.
     rounds : tuple of Round
         All that was released on the way.
     guarantee : Guarantee
