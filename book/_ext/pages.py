@@ -97,7 +97,7 @@ def lead_to_correction(
     """Resolve the link of a verdict."""
     if link["reftype"] != _LINK:
         return None
-    corrected = env.proof_list.get(link["reftarget"])  # type: ignore[attr-defined]
+    corrected = getattr(env, "proof_list", {}).get(link["reftarget"])
     if corrected is not None:
         page, place = corrected["docname"], link["reftarget"]
     elif link["badge"] in env.get_domain("std").anonlabels:  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The scorecard: one row per claim, made from what the pages have recorded.
+"""The scorecard: one square and one row per claim, made from what the pages have recorded.
 
 It joins ``book/claims.yml`` and every ``book/nb/**/*.claims.json``. A claim without a record, a
 record without a claim, a verdict that differs from the expected one, or a claim that a reader
@@ -16,18 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from docutils.nodes import make_id
+
 from companion import claims
 from companion.build.freshness import product_path
 from companion.claims import Claim, ClaimError
 from companion.files import source_path
 
-_SOURCE_TITLES = {
-    "thesis": "Thesis (Gomrokchi 2021)",
-    "balle": "Balle, Gomrokchi and Precup 2016",
-    "xie": "Xie, Thomas and Miklau 2019",
-    "poster": "Poster (Wang, Huang, Mitra and Dullerud)",
-    "lecture": "Lecture 11",
-}
 _HIDING_TAGS = {"remove-cell", "remove_cell", "remove-output", "remove_output"}
 
 
@@ -39,6 +34,18 @@ class Row:
     record: Mapping[str, Any]
     page_title: str
     line: int
+    erratum: str
+
+    @property
+    def chapter(self) -> str:
+        """The folder of its page."""
+        return self.claim.page.split("/")[0]
+
+    @property
+    def verdict(self) -> str:
+        """Its verdict as HTML."""
+        scale = self.record.get("scale", "")
+        return claims.verdict_html(self.record["verdict"], self.claim.severity, scale)
 
 
 def page(root: Path) -> str:
@@ -62,11 +69,9 @@ def page(root: Path) -> str:
     problems += [f"{i}: recorded by {r['page']}, but not listed" for i, r in records.items()]
     if problems:
         raise ClaimError("\n".join(problems))
-    parts = ["# Scorecard", _INTRODUCTION, _summary(rows)]
-    for source, title in _SOURCE_TITLES.items():
-        chosen = [row for row in rows if row.claim.source == source]
-        if chosen:
-            parts += [f"## {title}", _table(chosen)]
+    parts = ["# Scorecard", _INTRODUCTION, _summary(rows), _SEVERITIES_SAY, _FILTER]
+    for chapter in sorted({row.chapter for row in rows}):
+        parts.append(_chapter(chapter, [row for row in rows if row.chapter == chapter], root))
     return "\n\n".join(parts) + "\n"
 
 
@@ -99,7 +104,20 @@ def _problem(claim: Claim, record: Mapping[str, Any] | None) -> str:
 def _row(claim: Claim, record: Mapping[str, Any], root: Path) -> Row:
     _check_badge(claim, root)
     source = source_path(root, claim.page).read_text(encoding="utf-8")
-    return Row(claim, record, _title(source, claim.page), _line(source, claim))
+    title, erratum = _title(source, claim.page), _erratum(claim, root)
+    return Row(claim, record, title, _line(source, claim), erratum)
+
+
+def _erratum(claim: Claim, root: Path) -> str:
+    """Address of the section of the errata that explains a fault, or nothing."""
+    for path in sorted((root / "notebooks").glob("*/errata.md")):
+        before, found, _ = path.read_text(encoding="utf-8").partition(
+            f"<{claims.anchor(claim.id)}>`"
+        )
+        heading = re.findall(r"^##+ +(.+?)\s*$", before, flags=re.MULTILINE)
+        if found and heading:
+            return f"{path.parent.name}/errata.html#{make_id(heading[-1])}"
+    return ""
 
 
 def _line(source: str, claim: Claim) -> int:
@@ -141,15 +159,21 @@ def _shown_html(path: Path) -> Iterator[str]:
 
 
 _INTRODUCTION = """\
-Every claim of the five sources that this book checks, with the verdict that running code
-gave it. A claim's id leads to the place on its page where it is decided; the file beside it
-is the one that computes it, with the line of the check. This page is generated.
+Every claim of the five texts that this book checks, with the verdict that running code gave it.
+Each square is one claim: open a chapter, or ask for a verdict below. A claim's name leads to the
+place on its page where it is decided."""
 
+_SEVERITIES_SAY = """\
+:::{dropdown} What a severity says
 A statement that is false, or true under a condition only, has a severity in brackets:
 *misprint*, the statement that was meant is true; *constant*, a constant or a logarithm is
 wrong and the form and message stand; *condition*, an assumption was left out; *breaks the
 conclusion*, what the source concludes from it falls. *At this scale* stands behind the verdict
-of an experiment that is smaller than its source's."""
+of an experiment that is smaller than its source's.
+:::"""
+
+#: Filled by ``scorecard.js``; without it, the chapters open all the same.
+_FILTER = '<div id="scorecard-filter"></div>'
 
 
 def _summary(rows: Sequence[Row]) -> str:
@@ -170,10 +194,31 @@ def _severities(rows: Sequence[Row], verdict: str) -> str:
     return f": {', '.join(found)}" if found else ""
 
 
-def _table(rows: Sequence[Row]) -> str:
-    head = [":::{list-table}", ":header-rows: 1", ":class: scorecard", ":widths: 45 55", ""]
-    titles = "* - Claim\n  - Verdict, its numbers, and the file that computes them"
-    return "\n".join([*head, titles, *map(_entry, rows), ":::"])
+def _chapter(chapter: str, rows: Sequence[Row], root: Path) -> str:
+    """A chapter's claims as squares, and below them, folded, as a table."""
+    title = _title((root / "book" / f"{chapter}.md").read_text(encoding="utf-8"), chapter)
+    tiles = "".join(map(_tile, rows))
+    return f"""\
+<details class="scorecard-chapter"><summary>{chapter.split("-")[0]} · {title}: {len(rows)} claims
+<span class="tiles" aria-hidden="true">{tiles}</span></summary>
+
+:::{{list-table}}
+:header-rows: 1
+:class: scorecard
+:widths: 60 20 20
+
+* - What is claimed
+  - Verdict
+  - Where
+{"".join(map(_entry, rows))}:::
+
+</details>"""
+
+
+def _tile(row: Row) -> str:
+    verdict = row.record["verdict"]
+    style, title = claims.STYLES[verdict], f"{row.claim.id}: {verdict}"
+    return f'<span class="tile {style}" title="{title}"></span>'
 
 
 def _entry(row: Row) -> str:
@@ -181,17 +226,21 @@ def _entry(row: Row) -> str:
     path, scale = f"notebooks/{claim.page}.md", record.get("scale", "")
     evidence = claims.evidence_text(record["numbers"], record.get("reason", ""), scale)
     profile = "" if record["profile"] == "quick" else f" ({record['profile']} profile)"
+    erratum = f'\n\n    <a href="{row.erratum}">Erratum</a>' if row.erratum else ""
     return f"""\
-* - {{ref}}`{claim.id} <{claims.anchor(claim.id)}>`
+* - **{claim.title}** ({{ref}}`{claim.id} <{claims.anchor(claim.id)}>`)
 
-    {claim.title}
+    {claim.statement}
 
-    [{row.page_title}]({claim.page}.ipynb)
-  - {claims.verdict_html(record["verdict"], claim.severity, scale)}
+    <details><summary>Evidence</summary>
 
-    {_plain(evidence)}{profile}
+    {_plain(evidence)}{profile}. {{download}}`{path}:{row.line} <../../{path}>`
 
-    {{download}}`{path}:{row.line} <../../{path}>`"""
+    </details>
+
+  - {row.verdict}
+  - [{row.page_title}]({claim.page}.ipynb){erratum}
+"""
 
 
 def _plain(text: str) -> str:

@@ -31,6 +31,15 @@ claims.check(
 claims.not_checkable("xie:table-1", "The data were never published.")
 ```
 """
+ERRATA = """\
+# Errata
+
+## False as printed
+
+### Lemma 3.1: twice too small
+
+Verdict: {ref}`false <claim-thesis-3-1>`.
+"""
 LISTED = {
     "thesis:3.1": ("false as printed", {"worst_ratio": 1.25, "n": 300_000}, ""),
     "thesis:figure-3.1": ("reproduced", {"slope": -0.5, "kind": "a|b*c`d"}, ""),
@@ -94,6 +103,8 @@ def root(tmp_path):
     """A repository after its one page was executed."""
     put(tmp_path / "book/claims.yml", [claim(i, v) for i, (v, _, _) in LISTED.items()])
     put(tmp_path / f"notebooks/{PAGE}.md", SOURCE)
+    put(tmp_path / "notebooks/3-policy-evaluation/errata.md", ERRATA)
+    put(tmp_path / "book/3-policy-evaluation.md", "# Private averages\n")
     put(tmp_path / f"book/nb/{PAGE}.claims.json", [record(i) for i in LISTED])
     badges = [claims.Badge(i, v, n, r) for i, (v, n, r) in LISTED.items()]
     put(tmp_path / f"book/nb/{PAGE}.ipynb", notebook(badges))
@@ -115,22 +126,29 @@ def test_every_row_leads_to_badge_page_and_line_of_source(root):
     assert "never published" in text
 
 
-def test_summary_counts_verdicts_and_sources_keep_their_order(root):
+def test_summary_counts_verdicts_and_a_chapter_has_one_square_for_each_claim(root):
     text = scorecard.page(root)
-    summary = text[: text.index("## ")]
+    summary, chapter = text.split('<details class="scorecard-chapter">')
     counts = {"false as printed": "1: 1 constant", "reproduced": "1", "not checkable": "1"}
     for verdict, count in counts.items():
         assert f"{claims.verdict_html(verdict)}\n  - {count}\n" in summary
     assert "* - all\n  - 3\n" in summary
     assert "with deviations" not in summary
-    assert text.index("## Thesis") < text.index("## Xie")
-    assert "Balle" not in text
+    assert chapter.startswith("<summary>3 · Private averages: 3 claims")
+    assert chapter.count('class="tile ') == 3
+    places = [chapter.index(f"`{claim_id} <") for claim_id in LISTED]
+    assert places == sorted(places)
+
+
+def test_a_fault_leads_to_the_section_of_the_errata(root):
+    address = "3-policy-evaluation/errata.html#lemma-3-1-twice-too-small"
+    assert scorecard.page(root).count(address) == 1
 
 
 def test_numbers_of_the_paper_profile_say_so(root):
     records = [record(i, profile="paper") for i in LISTED]
     put(root / f"book/nb/{PAGE}.claims.json", records)
-    assert "n = 300\u202f000 (paper profile)" in scorecard.page(root)
+    assert "n = 300\u202f000 (paper profile)." in scorecard.page(root)
 
 
 @given(st.text(alphabet="\\`*_{}[]<>$#|~ab ", max_size=12))
