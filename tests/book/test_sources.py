@@ -89,6 +89,28 @@ def test_code_cells_are_formatted_and_free_of_dead_names(tmp_path):
         assert result.returncode == 0, result.stdout + result.stderr
 
 
+#: Names of the book's plumbing; a line of visible code that uses one is not about the subject.
+PLUMBING = re.compile(r"\b(?:claims|records|figures|card|sweeps)\.\w")
+FOLDED = re.compile(
+    r"^:tags: \[.*\b(?:hide-input|remove-input|hide-cell|remove-cell)\b", re.MULTILINE
+)
+
+
+def test_visible_code_is_about_the_subject():
+    """Of the lines of code that a reader sees at once, few check, record or draw.
+
+    A line counts if it is not empty and its cell is not folded or removed.
+    """
+    everywhere = plumbing_everywhere = 0
+    for path in NOTEBOOKS:
+        cells = [cell for cell in code_cells(text_of(path)) if not FOLDED.search(cell)]
+        lines = [line for cell in cells for line in cell.splitlines() if line.strip(" :")]
+        plumbing = sum(bool(PLUMBING.search(line)) for line in lines)
+        assert plumbing <= 0.08 * len(lines), path
+        everywhere, plumbing_everywhere = everywhere + len(lines), plumbing_everywhere + plumbing
+    assert plumbing_everywhere <= 0.03 * everywhere
+
+
 @notebook
 def test_parameters_cell_declares_profile_and_seed(path):
     tagged = [
