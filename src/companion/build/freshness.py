@@ -102,7 +102,7 @@ def inputs_found(
 ) -> Inputs:
     """The other inputs, which only the execution of the page shows, by name.
 
-    ``log`` is that of :func:`companion.build.reads.read_log`; ``sources`` are the repository's
+    ``log`` is that of ``companion.build.reads.read_log``; ``sources`` are the repository's
     modules as they were before the page ran: one that was edited meanwhile counts as changed.
     """
     found = reached(root, page, log["loaded"], sources)

@@ -363,13 +363,13 @@ def utility_ratio(
 ) -> UtilityRatio:
     """How much worse sub-sample-and-average is, with one of three calibrations of its noise.
 
-    =========== ========================================================= ==================
+    =========== ========================================================= =================
     calibration noise of the m base releases                              plain mechanism
-    =========== ========================================================= ==================
+    =========== ========================================================= =================
     printed     theorem 4.7 at (4.9)-(4.10), delta' = delta/2             theorem 4.7
     tight       :func:`~dprl.privacy.accounting.subsampled_gaussian_mu`   analytic Gaussian
-    average     :func:`~dprl.privacy.averages.averaged_gaussian_mu`     analytic Gaussian
-    =========== ========================================================= ==================
+    average     :func:`~dprl.privacy.averages.averaged_gaussian_mu`       analytic Gaussian
+    =========== ========================================================= =================
 
     The first two are (epsilon, delta)-private for neighbours that replace one record. The third
     is a lower bound: with less noise no accounting of any kind can certify the average. NaN where

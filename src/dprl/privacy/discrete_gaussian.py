@@ -11,8 +11,8 @@ e^{-||k - Y||^2/(2 s^2)}, where Y = f + N(0, sigma_1^2 I): a random rounding of 
 mechanism, so post-processing. In one coordinate the mass of k is
 
     q(k) = int N(y; f, sigma_1^2) e^{-(k - y)^2/(2 s^2)} / theta(y) dy,
-    theta(y) = sum_j e^{-(j - y)^2/(2 s^2)} = sqrt(2 pi) s (1 + 2 sum_{m >= 1}
-               e^{-2 pi^2 s^2 m^2} cos 2 pi m y)                                        (1)
+    theta(y) = sum_j e^{-(j - y)^2/(2 s^2)}
+    = sqrt(2 pi) s (1 + 2 sum_{m >= 1} e^{-2 pi^2 s^2 m^2} cos 2 pi m y)                (1)
 
 by Poisson summation: theta(y) is sqrt(2 pi) s up to a factor in [1 - eta, 1 + eta], where
 eta = 2 sum_{m >= 1} e^{-2 pi^2 s^2 m^2} < 2e-19. The integral without theta is

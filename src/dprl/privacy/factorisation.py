@@ -5,7 +5,7 @@ N(0, Sigma) is mu-GDP if and only if d' Sigma^{-1} d <= mu^2 on D. Weigh squared
 diagonal W > 0. The least error is Gamma^2 / mu^2 with
 
     Gamma^2 = min { tr(W Sigma) : d' Sigma^{-1} d <= 1 for all d in D }                   (1)
-            = max { (tr X_lambda^{1/2})^2 : lambda a distribution on D },                 (2)
+    = max { (tr X_lambda^{1/2})^2 : lambda a distribution on D },                         (2)
     X_lambda = W^{1/2} (sum_d lambda_d d d') W^{1/2}.
 
 Weak duality: for Y = W^{1/2} Sigma W^{1/2}, (1) gives tr(Y^{-1} X_lambda) <= 1, and by

@@ -97,7 +97,7 @@ def lsw_smooth_bound(
 class LSW(LeastSquares):
     """Weighted least squares, weights w >= 0, not all zero.
 
-    Attributes as :class:`~dprl.private_evaluation.common.LeastSquares`, and
+    Attributes as ``LeastSquares``, and
     ``allow_rank_deficient``: take the least-norm solution where it is not unique.
 
     Examples

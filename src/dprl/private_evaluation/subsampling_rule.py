@@ -2,8 +2,8 @@ r"""How many sub-samples, of which size: a rule that looks at public numbers onl
 
 Sub-sample-and-average runs a private base mechanism on m random sub-samples of k of the n
 trajectories and releases the mean (thesis, Algorithm 3). The thesis chooses (m, k) by minimising
-its equation (4.31), an order of magnitude with its constants left out (:func:`choose_printed`).
-:func:`choose_subsampling` plans the error instead (:mod:`dprl.private_evaluation.planning`). No
+its equation (4.31), an order of magnitude with its constants left out (``choose_printed``).
+``choose_subsampling`` plans the error instead (``dprl.private_evaluation.planning``). No
 data are read: the choice costs no privacy, and the promise holds however wrong the plan is.
 """
 

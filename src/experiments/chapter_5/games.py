@@ -11,7 +11,7 @@ never-seen   held-out              others
 as-printed   members               others
 ===========  ====================  ====================
 
-The scores of :data:`SCORES` compare the accused with several roll-outs from its initial state,
+The scores of ``SCORES`` compare the accused with several roll-outs from its initial state,
 and take the mean over these: ``mean-action`` is the one line, ``first-steps`` and ``all-steps``
 compare actions step by step, ``network`` is a TCN for pairs that is trained with the labels
 ``same-oracle`` on the models of all other oracles but one, for as long as the loss on that one
@@ -110,7 +110,7 @@ class Game:
 
 
 def of_study(done: Study, updates: int) -> Game:
-    """The game of a study's models after so many updates (:func:`models_after`).
+    """The game of a study's models after so many updates (:func:`experiments.chapter_5.study.models_after`).
 
     Held-out is the other half of the oracle; the others are the same half of the next oracle.
     """

@@ -46,7 +46,7 @@ def attack_scores(leak: Leak, access: str, attack: str = "threshold", at: int = 
     Larger speaks for a member. Likelihood ratios take all other pairs of models of the same oracle
     as shadows; their score is minus the logarithm of the distance or error: it is closer to normal.
 
-    Access is one of :data:`ACCESS`, the attack one of :data:`ATTACKS`; ``at`` is an index into
+    Access is one of ``leaks.ACCESS``, the attack one of ``ATTACKS``; ``at`` is an index into
     ``settings.updates``.
     """
     values = _access(leak.scores, access)[at]

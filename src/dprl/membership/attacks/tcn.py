@@ -147,7 +147,7 @@ def draw_kept(
 ) -> Array:
     """Which channels dropout keeps, for so many pairs; with ``leading``, for many batches.
 
-    Booleans of shape (*leading, convolutions of all layers, pairs, settings.channels). Not under
+    Booleans of shape (..., convolutions of all layers, pairs, settings.channels). Not under
     ``vmap``: see :func:`dprl.agents.networks.fast_key`.
 
     Examples
