@@ -158,7 +158,7 @@ def shorten(notebook: Any, *, first: Mapping[str, int], tables: Sequence[str]) -
 
     After the statement that gives a name of ``first`` its value, only so many of its first entries
     are kept. Text goes, and all code after the last cell that records one of the ``tables``, named
-    without suffix. A name to which no cell in time gives a value is a :class:`companion.build.execution.PageError`.
+    without suffix. A name to which no cell in time gives a value is a ``PageError``.
     """
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     code = code[: recording_cells([cell.source for cell in code], tables)]

@@ -26,7 +26,7 @@ of (2)'s terms is concave. On a piece A + B k its derivative vanishes where y = 
 so the maximum over integers is beside one of those points or at an end.
 
 The largest step over *all* neighbouring batches is exactly known where states share parameters
-(:func:`dprl.private_evaluation.lsl_global_sensitivity`), bounded for other features (``LSL.global_sensitivity``).
+(``lsl_global_sensitivity``), bounded for other features (``LSL.global_sensitivity``).
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class LSL(LeastSquares):
     def global_sensitivity(self, n_trajectories: int) -> float:
         """Bound on the sup over all neighbours of ||theta_X - theta_X'||, any features.
 
-        The exact value where states share parameters (:func:`dprl.private_evaluation.lsl_global_sensitivity`). Elsewhere
+        The exact value where states share parameters (``lsl_global_sensitivity``). Elsewhere
         the smaller of two bounds, with k the number of trajectories:
 
         * The local bound of DP-LSL (Corollary 3.10, with lambda alone in the denominator) grows

@@ -110,7 +110,7 @@ class Game:
 
 
 def of_study(done: Study, updates: int) -> Game:
-    """The game of a study's models after so many updates (:func:`experiments.chapter_5.study.models_after`).
+    """The game of a study's models after so many updates, as ``models_after`` gives them.
 
     Held-out is the other half of the oracle; the others are the same half of the next oracle.
     """
