@@ -27,6 +27,7 @@ state is one of the N and when exactly the unit is paid:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -131,7 +132,11 @@ class MarkovRewardProcess:
         return self.expected_reward + self.discount * v @ self.transition.T
 
     def values(self) -> FloatArray:
-        """V, the fixed point of (1), by one linear solve; shape (n,), O(n^3)."""
+        """V, the fixed point of (1), by one linear solve; shape (n,), O(n^3) the first time."""
+        return self._values.copy()
+
+    @cached_property
+    def _values(self) -> FloatArray:
         identity = np.eye(self.n_states)
         return np.asarray(
             np.linalg.solve(identity - self.discount * self.transition, self.expected_reward),
@@ -157,6 +162,10 @@ class MarkovRewardProcess:
 
         ValueError if some state cannot reach a terminal one: its trajectories never end.
         """
+        return self._visit_probabilities.copy()
+
+    @cached_property
+    def _visit_probabilities(self) -> FloatArray:
         transient = ~self.terminal
         self.require_termination()
         p = self.transition

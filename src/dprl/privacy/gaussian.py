@@ -24,6 +24,7 @@ x = eps/s - s/2 and phi the normal density, e^eps phi(x + s) = phi(x), so that (
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from dp_accounting.pld import common, privacy_loss_mechanism
@@ -106,11 +107,14 @@ def analytic_gaussian_sigma(sensitivity: float, epsilon: float, delta: float) ->
     2.8469
     """
     shift = check.positive("sensitivity", sensitivity)
-    target = common.DifferentialPrivacyParameters(
-        check.positive("epsilon", epsilon), check.open_unit("delta", delta)
-    )
+    return shift * _unit_sigma(check.positive("epsilon", epsilon), check.open_unit("delta", delta))
+
+
+@lru_cache(maxsize=4096)
+def _unit_sigma(epsilon: float, delta: float) -> float:
+    target = common.DifferentialPrivacyParameters(epsilon, delta)
     loss = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(target)
-    return float(shift * loss.standard_deviation)
+    return float(loss.standard_deviation)
 
 
 def gaussian_mechanism(

@@ -204,8 +204,7 @@ def recentre_shape_clip(
         )
         u = residuals(records, process, centre)
         clipped = plan.clipped(u)
-        root = plan.axes * np.sqrt(plan.sizes)
-        noise = 2 * plan.radius / (mu_k * n) * root @ rng.standard_normal(centre.size)
+        noise = 2 * plan.radius / (mu_k * n) * plan.root @ rng.standard_normal(centre.size)
         values = centre + clipped.mean(axis=0) + noise  # (1)
         if options.correct_bias:
             values -= plan.bias
@@ -283,7 +282,7 @@ def _simulated_residuals(
     states = reachable(process)
     records = batch if steps else _columns(_returns(batch, process), process.n_states, states)
     size, axes = np.linalg.eigh(uncertain)
-    root = axes * np.sqrt(np.maximum(size, 0))
+    root = (axes * np.sqrt(np.maximum(size, 0))) @ axes.T
     truth = process.values()[states]
     centres = truth + rng.standard_normal((options.groups, truth.size)) @ root.T
     return np.stack([residuals(records, process, c) for c in centres])

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -68,6 +69,7 @@ class WorkingModel:
             raise ValueError(f"low must be below high, entry by entry, got {low} and {high}")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
+        object.__setattr__(self, "process", _remembered(self.process))
 
     @classmethod
     def known(cls, process: MarkovRewardProcess) -> WorkingModel:
@@ -130,6 +132,14 @@ class WorkingModel:
         return self.fit(lambda x: whiten @ (values - self.values(x)), theta)
 
 
+def _remembered(
+    process: Callable[[FloatArray], MarkovRewardProcess],
+) -> Callable[[ArrayLike], MarkovRewardProcess]:
+    """Builds the process of each theta once: all fits of a model begin at the same points."""
+    built = lru_cache(maxsize=128)(lambda key: process(np.array(key)))
+    return lambda theta: built(tuple(np.asarray(theta, dtype=np.float64)))
+
+
 def shrunk(
     model: WorkingModel, theta: FloatArray, values: FloatArray, covariance: FloatArray
 ) -> tuple[FloatArray, float]:
@@ -178,6 +188,11 @@ class RoundPlan:
         """S, shape (N, N)."""
         return (self.axes * self.sizes) @ self.axes.T
 
+    @property
+    def root(self) -> FloatArray:
+        """S^{1/2}, symmetric: the same whatever signs a library gives the axes; shape (N, N)."""
+        return (self.axes * np.sqrt(self.sizes)) @ self.axes.T
+
     def norms(self, u: FloatArray) -> FloatArray:
         """||S^{-1/2} u|| of each row."""
         return np.asarray(np.linalg.norm((u @ self.axes) / np.sqrt(self.sizes), axis=1))
@@ -211,20 +226,19 @@ def plan_round(
     for _ in range(_STEPS):  # (1)
         size, axes = np.linalg.eigh((rows * weights[:, None]).T @ rows / len(rows))
         size = np.sqrt(np.maximum(size, 1e-12 * size[-1]))
-        squared = ((rows @ axes) ** 2 / size).sum(axis=1)
+        squared = (rows @ axes) ** 2 @ (1 / size)
         longer = squared ** (_POWER - 1)
         weights = np.sqrt(weights * longer / longer.mean())
     norms = np.sqrt(squared) + 1e-300
 
-    def error(radius: float) -> float:
-        lost = rows * (np.minimum(1, radius / norms) - 1)[:, None]
-        bias = lost.reshape(u.shape).mean(axis=1)
-        common = bias.mean(axis=0)
-        noise = (noise_per_radius * radius) ** 2 * size.sum()
-        apart = ((bias - common) ** 2).sum() / len(bias)
-        return float(noise + apart + bias_weight * (common**2).sum())
-
-    radius = radius_factor * float(min(np.quantile(norms, _QUANTILES), key=error))
+    radii = np.quantile(norms, _QUANTILES)
+    lost = np.minimum(1, radii / norms[:, None]) - 1
+    bias = lost.reshape(*u.shape[:2], -1).swapaxes(1, 2) @ u / u.shape[1]  # (groups, radii, N)
+    common = bias.mean(axis=0)
+    apart = ((bias - common) ** 2).sum(axis=(0, 2)) / len(bias)
+    error = (noise_per_radius * radii) ** 2 * size.sum() + apart
+    error += bias_weight * (common**2).sum(axis=1)
+    radius = radius_factor * float(radii[error.argmin()])
     scale = np.minimum(1, radius / norms)
     return RoundPlan(
         axes=axes,

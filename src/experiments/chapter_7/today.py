@@ -81,33 +81,48 @@ def chain_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> pd.Dat
         :data:`KEYS` and ``value``, the RMSE of one run in each row.
     """
     chain = Chain(task.get("n_states", 40), start=task["start"])
+    model = WorkingModel.equal_chain(chain)
     values = chain.values()
     rows = []
     for stream in seed.spawn(task["runs"]):
         data_seed, noise_seed = stream.spawn(2)
         batch = simulate(chain, task["batch_size"], np.random.default_rng(data_seed))
+        returns = chain_returns(batch, chain)
+        plain = {
+            "Monte Carlo": returns.statistics((0.0, 1.0)).mean_returns,
+            "LSTD": lstd_values(batch, chain),
+        }
         noises = noise_seed.spawn(len(PROMISES))
         for (epsilon, delta), noise in zip(PROMISES, noises, strict=True):
-            found = estimates(chain, batch, Guarantee(epsilon, delta, NEIGHBOURS), noise)
-            for mechanism, estimate in found.items():
+            promise = Guarantee(epsilon, delta, NEIGHBOURS)
+            found = private_estimates(chain, model, batch, returns, promise, noise)
+            for mechanism, estimate in {**plain, **found}.items():
                 error = float(rmse(estimate, values))
                 key = [mechanism, task["start"], epsilon, delta, task["batch_size"]]
                 rows.append([*key, error])
     return pd.DataFrame(rows, columns=[*KEYS, "value"])
 
 
-def estimates(
-    chain: Chain, batch: Batch, promise: Guarantee, seed: np.random.SeedSequence
+def chain_returns(batch: Batch, chain: Chain) -> FirstVisitReturns:
+    """First-visit returns of the chain's N states."""
+    returns, n = first_visit_returns(batch, chain.discount), chain.n_states
+    return FirstVisitReturns(returns.returns[:, :n], returns.visited[:, :n])
+
+
+def private_estimates(
+    chain: Chain,
+    model: WorkingModel,
+    batch: Batch,
+    returns: FirstVisitReturns,
+    promise: Guarantee,
+    seed: np.random.SeedSequence,
 ) -> dict[str, FloatArray]:
     """The values that each mechanism finds; one that does not exist at the promise is left out."""
-    returns = first_visit_returns(batch, chain.discount)
     n = chain.n_states
-    returns = FirstVisitReturns(returns.returns[:, :n], returns.visited[:, :n])
     statistics = returns.statistics((0.0, 1.0))
     rng = np.random.default_rng(seed)
     limits = {"epsilon": promise.epsilon, "delta": promise.delta}
-    model = WorkingModel.equal_chain(chain)
-    out = {"Monte Carlo": statistics.mean_returns, "LSTD": lstd_values(batch, chain)}
+    out: dict[str, FloatArray] = {}
     few = math.floor(promise.delta * len(batch))
     if few:
         drawn = rng.permutation(len(batch))[:few]
@@ -136,8 +151,7 @@ def lstd_values(batch: Batch, chain: Chain) -> FloatArray:
     n = chain.process.n_states
     following = np.append(batch.states[1:], 0)
     following[batch.ends - 1] = n - 1
-    moves = np.zeros((n, n))
-    np.add.at(moves, (batch.states, following), 1.0)
+    moves = np.bincount(batch.states * n + following, minlength=n * n).reshape(n, n).astype(float)
     paid = np.bincount(batch.states, weights=batch.rewards, minlength=n)
     matrix = np.diag(moves.sum(axis=1)) - chain.discount * moves
     unseen = moves.sum(axis=1) == 0
