@@ -185,10 +185,16 @@ def summarise(
     trials: Iterable[pd.DataFrame],
     bound: Callable[[Chain, str, Guarantee | None, int], float] = lower_bound,
 ) -> pd.DataFrame:
-    """The table: mean RMSE with its standard error, runs, lower bound and ratio to it."""
+    """The table: RMSE with its standard error, runs, lower bound and ratio to it.
+
+    The RMSE is the root of the mean of the squared errors over states *and* runs, the quantity that
+    the bounds are on; the mean of the roots would be smaller.
+    """
     table = pd.concat(list(trials), ignore_index=True)
-    grouped = table.groupby(KEYS, sort=False)["value"]
-    out = grouped.agg(rmse="mean", rmse_se="sem", runs="count").reset_index()
+    squares = table.assign(value=table["value"] ** 2).groupby(KEYS, sort=False)["value"]
+    out = squares.agg(rmse="mean", rmse_se="sem", runs="count").reset_index()
+    out["rmse"] = np.sqrt(out["rmse"])
+    out["rmse_se"] /= 2 * out["rmse"]
     out.insert(1, "knows", [MECHANISMS[m][0] for m in out["mechanism"]])
     out.insert(2, "class", [MECHANISMS[m][1] for m in out["mechanism"]])
     out.insert(3, "features", "tabular")

@@ -48,6 +48,8 @@ def test_the_table_puts_the_mechanisms_in_order(trial):
     assert rows[better].is_monotonic_increasing
     assert np.allclose(table["ratio"], table["rmse"] * 1e4)
     assert (table["runs"] == 2).all()
+    plain = trial[(trial["mechanism"] == "LSTD") & (trial["epsilon"] == 1.0)]["value"]
+    assert rows["LSTD"] == pytest.approx(np.sqrt((plain**2).mean()))
 
 
 def test_tasks_add_up_to_the_runs():
