@@ -7,6 +7,7 @@ the theme adds twice, are left out. Two small things that hinder a screen reader
 
 from __future__ import annotations
 
+import re
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,9 @@ _MENDED = {
     # The corner of a data frame heads nothing.
     "<th></th>": "<td></td>",
 }
+
+# Nor do the blank cells above a styled table's index.
+_BLANK_HEAD = re.compile(r'<th( class="blank[^"]*" ?>&nbsp;)</th>')
 
 
 def copy_mathjax(app: Sphinx, exception: Exception | None) -> None:
@@ -77,6 +81,7 @@ def mend_markup(app: Sphinx, exception: Exception | None) -> None:
         text = mended = page.read_text(encoding="utf-8")
         for found, better in _MENDED.items():
             mended = mended.replace(found, better)
+        mended = _BLANK_HEAD.sub(r"<td\1</td>", mended)
         if mended != text:
             page.write_text(mended, encoding="utf-8")
 
