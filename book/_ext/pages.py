@@ -29,6 +29,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.directives.patches import Figure
 from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
@@ -58,9 +59,7 @@ class Statement(ElementDirective):
         name = self.options.get("claim")
         if name is None:
             return [block]
-        if name not in _claims(self.env):
-            raise self.error(f"{name} is not listed in book/claims.yml")
-        claim = _claims(self.env)[name]
+        claim = _claim(self.env, name)
         if claim.expected in claims.FAULTS:
             block["classes"].append(_BOXES[claim.expected])
             link = _verdict(self.env, claim, f"{block['label']}-corrected")
@@ -68,10 +67,13 @@ class Statement(ElementDirective):
         return [block]
 
 
-def _claims(env: BuildEnvironment) -> dict[str, claims.Claim]:
+def _claim(env: BuildEnvironment, name: str) -> claims.Claim:
     path = Path(env.srcdir, "book", "claims.yml")
     env.note_dependency(str(path))
-    return _load(path)
+    listed = _load(path)
+    if name not in listed:
+        raise ExtensionError(f"{env.docname}: {name} is not listed in book/claims.yml")
+    return listed[name]
 
 
 _load = functools.cache(claims.load)
@@ -109,7 +111,7 @@ def lead_to_correction(
 
 
 class FigureForTwoWidths(PasteFigureDirective):
-    """``{glue:figure}`` with its rendering for narrow screens, perhaps of another page."""
+    """``{glue:figure}`` with its rendering for narrow screens."""
 
     def run(self) -> list[nodes.Node]:
         """Paste the figure, and before its caption the narrow rendering."""
@@ -147,7 +149,7 @@ class FigureOfPage(Figure, SphinxDirective):
         for each in (name, f"{name}-narrow"):
             write_atomic(folder / f"{each}.svg", glued[each])
         place = f"/_build/figures/{page}"
-        if "one-width" in self.options:  # in a part of the column
+        if "one-width" in self.options:
             self.arguments = [f"{place}/{name}-narrow.svg"]
             return super().run()
         self.arguments = [f"{place}/{name}.svg"]
@@ -184,8 +186,7 @@ def verdict(
 ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
     """The role ``{verdict}``."""
     env = inliner.document.settings.env
-    claim = _claims(env)[text]
-    return [_verdict(env, claim)], []
+    return [_verdict(env, _claim(env, text))], []
 
 
 def evidence(
@@ -194,7 +195,7 @@ def evidence(
     """The role ``{evidence}``: a claim, one of its numbers, perhaps a format."""
     env = inliner.document.settings.env
     name, number, *form = text.split()
-    path = _executed(env, f"{_claims(env)[name].page}.claims.json")
+    path = _executed(env, f"{_claim(env, name).page}.claims.json")
     found = {record["id"]: record["numbers"] for record in claims.read(path)}
     return [nodes.Text(figures.typeset(found[name][number], *form))], []
 

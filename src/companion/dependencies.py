@@ -361,7 +361,7 @@ def _uses(
     return Uses(code, found.modules, versions_of(found.libraries))
 
 
-#: The repository of this code.
+# Not documented with "#:": the site would show the place of the machine that built it.
 OWN_ROOT = Path(__file__).resolve().parents[2]
 
 

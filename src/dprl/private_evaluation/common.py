@@ -12,6 +12,7 @@ from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.features import feature_matrix
 from dprl.privacy import GaussianSmoothing, Guarantee
+from dprl.privacy.gaussian_dp import gaussian_mu
 from dprl.privacy.guarantee import REPLACE_ONE_TRAJECTORY
 from dprl.trajectories import FirstVisitReturns, VisitStatistics, value_range
 
@@ -155,6 +156,13 @@ def return_spread(f_min: float, f_max: float) -> tuple[float, float]:
     low, high = value_range(f_min, f_max)
     size = max(abs(low), abs(high))
     return max(high - low, size), size
+
+
+def promised_mu(guarantee: Guarantee) -> float:
+    """The mu of Gaussian privacy that keeps a promise, which must be for :data:`NEIGHBOURS`."""
+    if guarantee.neighbours != NEIGHBOURS:
+        raise ValueError(f"the guarantee must be for neighbours that {NEIGHBOURS!r}")
+    return gaussian_mu(guarantee.epsilon, guarantee.delta)
 
 
 def public_range(f_max: float, f_min: float) -> tuple[float, float]:

@@ -46,8 +46,12 @@ from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 from dprl.mdp import MarkovRewardProcess
 from dprl.privacy import Guarantee
-from dprl.privacy.gaussian_dp import divided_mu, gaussian_mu
-from dprl.private_evaluation.common import LARGEST_RETURN, NEIGHBOURS, public_range
+from dprl.privacy.gaussian_dp import divided_mu
+from dprl.private_evaluation.common import (
+    LARGEST_RETURN,
+    promised_mu,
+    public_range,
+)
 from dprl.private_evaluation.sufficient_statistics import noisy_statistics
 from dprl.private_evaluation.working_model import (
     WorkingModel,
@@ -173,10 +177,8 @@ def recentre_shape_clip(
     """
     low, high = public_range(f_max, f_min)
     check.instance("model", model, WorkingModel)
-    if guarantee.neighbours != NEIGHBOURS:
-        raise ValueError(f"the guarantee must be for neighbours that {NEIGHBOURS!r}")
+    mu = promised_mu(guarantee)
     options = RoundSettings() if settings is None else settings
-    mu = gaussian_mu(guarantee.epsilon, guarantee.delta)
     n = len(data)
     first, *rounds = divided_mu(mu, options.shares)
 

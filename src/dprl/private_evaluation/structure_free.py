@@ -23,8 +23,12 @@ import numpy as np
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.privacy import Guarantee
-from dprl.privacy.gaussian_dp import divided_mu, gaussian_mu
-from dprl.private_evaluation.common import NEIGHBOURS, PrivateEstimate, public_range
+from dprl.privacy.gaussian_dp import divided_mu
+from dprl.private_evaluation.common import (
+    PrivateEstimate,
+    promised_mu,
+    public_range,
+)
 from dprl.private_evaluation.sufficient_statistics import COUNT_SCALE, noisy_statistics
 from dprl.trajectories import FirstVisitReturns
 
@@ -73,11 +77,10 @@ def recentre_clip_structure_free(
     """
     low, high = public_range(f_max, f_min)
     check.instance("data", data, FirstVisitReturns)
-    if guarantee.neighbours != NEIGHBOURS:
-        raise ValueError(f"the guarantee must be for neighbours that {NEIGHBOURS!r}")
+    mu_total = promised_mu(guarantee)
     if len(shares) < 4 or len(shares) % 2:
         raise ValueError(f"shares must be two numbers and two for each round, got {shares!r}")
-    mu = divided_mu(gaussian_mu(guarantee.epsilon, guarantee.delta), shares)
+    mu = divided_mu(mu_total, shares)
     n, (_, states) = len(data), data.returns.shape
     returns = data.clipped(low, high)
 
