@@ -21,7 +21,7 @@ if the page raises, as by an ``assert``.
 Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tables too; of a
 Boolean there is only the opposite. An integer stays one.
 
-What a page showed is kept in ``_build/mutation`` until the page, or a definition that it
+What a page showed is kept in ``_build/mutation`` until its code, or a definition that it
 reaches, changes: a run that is stopped goes on where it was. Threads do not survive a fork: a
 mutant of a page that uses ``jax`` may wait for them for ever. One that has shown nothing after
 a minute is ended, and made again by executing the whole page with the change in it. Survivors
@@ -61,8 +61,8 @@ from companion.build.mutants import (
 )
 from companion.build.mutated_page import MutationTask, say, work
 from companion.dependencies import sources_of
-from companion.files import digest, source_path, write_atomic
-from companion.page_code import code_of_page
+from companion.files import source_path, write_atomic
+from companion.page_code import code_cells, code_of_page
 
 STAGES = ("bounds", "package", "page")
 #: Share of the functions, and of the claims, that must be noticed.
@@ -135,12 +135,13 @@ def examine(
 
 
 def _key(root: Path, page: str) -> str:
-    """Changes with the page, its claims, and the definitions of the science that it reaches."""
+    """Changes with a page's code, its claims, and the definitions of science that it reaches."""
     sources = sources_of(root)
     reached = sources.reached(sources.page(root, page)).modules
     sources.keep()
     science = {m: d for m, d in reached.items() if m.partition(".")[0] in PACKAGES}
-    parts = [digest(source_path(root, page)), freshness.claims_of(root, page), science, _VERSION]
+    code = code_cells(source_path(root, page).read_text(encoding="utf-8"))
+    parts = [code, freshness.claims_of(root, page), science, _VERSION]
     return freshness.key_of(parts)
 
 

@@ -256,11 +256,14 @@ def test_bad_notes_are_refused(tmp_path, text, match):
         mutation.load_notes(tmp_path / "mutation.yml")
 
 
-def test_a_page_is_kept_until_it_changes(repository, outcome):
+def test_a_page_is_kept_until_its_code_changes(repository, outcome):
     path = mutation._kept(repository, PAGE)
     kept = outcome | {"key": mutation._key(repository, PAGE)}
     path.write_text(json.dumps(kept))
     assert mutation.load_kept(repository, PAGE) == kept
     source = Path(repository / f"notebooks/{PAGE}.md")
-    source.write_text(source.read_text() + "\nMore.\n")
+    page = source.read_text()
+    source.write_text(page + "\nMore.\n")
+    assert mutation.load_kept(repository, PAGE) == kept
+    source.write_text(page + "\n```{code-cell} ipython3\nmore = 1\n```\n")
     assert mutation.load_kept(repository, PAGE) is None
