@@ -523,3 +523,32 @@ def constant_errors(chain: Chain, f_max: float = 1.0) -> dict[str, dict[str, flo
         constants = {"best": float(v @ w / w.sum()), "middle": middle, "zero": 0.0}
         out[name] = {label: float(rmse(np.full(v.size, c), v, w)) for label, c in constants.items()}
     return out
+
+
+def rows_with(table: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """Rows of a table that have these values (floats within rounding), by batch size."""
+    for column, value in values.items():
+        found = table[column]
+        table = table[np.isclose(found, value) if isinstance(value, float) else found == value]
+    return table.sort_values("batch_size")
+
+
+def mean_errors(
+    frame: pd.DataFrame,
+    base: str,
+    rule: str = "",
+    promise: tuple[float, float] = (0.1, 0.1),
+) -> pd.DataFrame:
+    """Mean error of each algorithm at one promise, equal weights.
+
+    ``frame`` is a table of :func:`summarise`, ``rule`` that of the ridge. Returned is a row for
+    each start, kind of features and batch size, and a column for each algorithm.
+    """
+    epsilon, delta = promise
+    table = rows_with(
+        frame, base=base, ridge_rule=rule, weighting="uniform", epsilon=epsilon, delta=delta
+    )
+    table = table[table.features.isin(["tabular", "aggregated"])]
+    return table.pivot_table(
+        index=["start", "features", "batch_size"], columns="algorithm", values="mean"
+    )
