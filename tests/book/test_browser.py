@@ -27,6 +27,13 @@ ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+# In pixels at 1280 of width: how tall a page may be, where its first figure must have begun, and
+# what a reader of the start page sees without scrolling far.
+MOST_HEIGHT, FIRST_FIGURE, ONE_SCREEN = 14_000, 2_000, 1_000
+PLACES = (
+    "query => [...document.querySelectorAll(query)].filter(e => e.offsetParent)"
+    ".map(e => e.getBoundingClientRect()).map(e => [e.top + scrollY, e.bottom + scrollY])"
+)
 # What the theme and Sphinx make on every page, and no page of the book can change: rule, and what
 # the element's HTML or place must contain.
 THEME_MADE = {
@@ -191,10 +198,22 @@ def test_page(visitor, name):
     assert width <= WIDTHS[visitor.kind], f"{width} px wide"
     # axe takes most of the time; what a phone shows is the same, in another order.
     if visitor.kind == "desktop":
+        if not name.startswith("book/api/"):  # one looks things up there
+            assert tab.evaluate("() => document.documentElement.scrollHeight") <= MOST_HEIGHT
+            figures = tab.evaluate(PLACES, "article figure img")
+            assert not figures or figures[0][0] <= FIRST_FIGURE
         assert visitor.violations() == []
         visitor.darken()
         assert visitor.violations(["color-contrast"]) == []
     assert visitor.trouble == []
+
+
+def test_start_page_is_one_screen(visitor):
+    visitor.open(PAGES[0])
+    if visitor.kind == "desktop":
+        doors = visitor.tab.evaluate(PLACES, ".sd-card")
+        assert len(doors) == 3
+        assert max(bottom for _, bottom in doors) <= ONE_SCREEN
 
 
 def test_search_works_offline(visitor):
