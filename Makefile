@@ -16,7 +16,7 @@ PIP   := $(PY) -m pip --disable-pip-version-check --no-input
 PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book test check paper verify mutate serve bench lock clean
+.PHONY: help venv book page test check paper verify mutate serve bench lock clean
 
 help: ## Show this list
 	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000] [PAGE=...] [SAMPLE=1]"
@@ -46,6 +46,11 @@ book: venv ## Execute the pages that changed and build the site (PROFILE=quick: 
 
 paper: ## The same with the sizes of the papers; records results in data/results/paper
 	@$(MAKE) --no-print-directory book PROFILE=paper JOBS=1
+
+# What else the command line names are parameters of the page.
+page: venv ## Execute a page with other values and open it (PAGE=3-policy-evaluation/dp-lsw epsilon=1)
+	@$(PY) -m companion.build.play --profile $(PROFILE) $(PAGE) \
+	  $(filter-out PAGE=% PROFILE=% PYTHON=% JOBS=%,$(MAKEOVERRIDES))
 
 verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1, STALE=1)
 	@$(PY) -m companion.build.verification $(if $(SAMPLE),--sample) $(if $(STALE),--stale) \

@@ -17,7 +17,8 @@ as booleans, with the numbers that are its evidence::
     claims.check("thesis:3.17", printed=False, corrected=True, worst_ratio=ratio)
 
 The verdict is derived, never typed. One that differs from the expected verdict raises
-:class:`ClaimMismatch`, so the page fails, and with it the build.
+:class:`ClaimMismatch`, so the page fails, and with it the build. Outside the build, where a reader
+tries other values, the badge says both, and that nothing follows where a corrected version fails.
 
 ==========================  =============================================
 verdict                     what was computed
@@ -63,6 +64,9 @@ VERDICTS = (
     "not reproduced",
     "not checkable",
 )
+#: Instead of a verdict, with a reader's own values: what was computed fits none, as when neither
+#: the printed statement holds nor what the book puts in its place.
+UNDECIDED = "undecided"
 #: Arguments of :func:`check` that say what was found; all others are evidence.
 OUTCOMES = ("printed", "under_conditions", "corrected", "reproduced", "with_deviations")
 SOURCES = ("thesis", "balle", "xie", "poster", "lecture")
@@ -88,6 +92,7 @@ STYLES = {
     "reproduced with deviations": "verdict-deviations",
     "not reproduced": "verdict-not",
     "not checkable": "verdict-unchecked",
+    UNDECIDED: "verdict-unchecked",
 }
 _LONGEST_TITLE, _LONGEST_STRING, _LONGEST_SCALE = 90, 80, 120
 
@@ -96,6 +101,10 @@ Number = bool | int | float | str
 
 class ClaimError(ValueError):
     """A claim, or its check, does not say what it must."""
+
+
+class _UndecidedError(ClaimError):
+    """What was computed fits no verdict, as when a correction fails too."""
 
 
 class ClaimMismatch(AssertionError):
@@ -122,7 +131,8 @@ class Badge:
     In Jupyter it shows itself once, when it is made, wherever in a cell that is. ``numbers`` is
     the evidence, as plain Python values. ``reason``, ``severity`` and ``scale`` say why nothing
     could be computed, how much the fault matters, and how much smaller the experiment is than its
-    source's; they are empty where that does not apply.
+    source's; they are empty where that does not apply. ``expected`` is the verdict of the book,
+    where a reader's own values lead to another.
     """
 
     id: str
@@ -131,11 +141,14 @@ class Badge:
     reason: str = ""
     severity: str = ""
     scale: str = ""
+    expected: str = ""
     _shown: bool = field(default=False, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
         evidence = html.escape(evidence_text(self.numbers, self.reason, self.scale))
         shown = verdict_html(self.verdict, self.severity, self.scale)
+        if self.expected:
+            shown += f" (with the book's values: {html.escape(self.expected)})"
         return (
             f'<details class="claim-badge" id="{anchor(self.id)}"><summary>{shown} '
             f'<code class="claim-id">{self.id}</code></summary>'
@@ -158,6 +171,8 @@ class Badge:
     def __str__(self) -> str:
         evidence = evidence_text(self.numbers, self.reason, self.scale)
         verdict = verdict_text(self.verdict, self.severity, self.scale)
+        if self.expected:
+            verdict += f" (with the book's values: {self.expected})"
         return f"{verdict}: {self.id}" + (f" ({evidence})" if evidence else "")
 
 
@@ -291,7 +306,13 @@ def check(
     outcome = dict(zip(OUTCOMES, values, strict=True))
     run = current_run()
     claim = _find(claim_id, run)
-    verdict = _derive(claim_id, {name: _as_bool(name, v) for name, v in outcome.items()})
+    found = {name: _as_bool(name, v) for name, v in outcome.items()}
+    try:
+        verdict = _derive(claim_id, found)
+    except _UndecidedError:
+        if not run.exploring:
+            raise
+        verdict = UNDECIDED
     _check_scale(claim_id, scale, is_outcome=reproduced is not None)
     return _record(claim, verdict, _as_numbers(claim_id, numbers), "", run, scale)
 
@@ -352,26 +373,25 @@ def _derive(claim_id: str, outcome: Mapping[str, bool | None]) -> str:
     nothing = "nothing was computed; give printed= or reproduced="
     _require(printed is not None, claim_id, nothing)
     if printed:
-        _require(
-            corrected is not False and under_conditions is not False,
-            claim_id,
-            "it holds as printed, so corrected and under_conditions must be true or left out",
-        )
+        if corrected is False or under_conditions is False:
+            raise _UndecidedError(
+                f"{claim_id}: it holds as printed, so corrected and under_conditions must be true "
+                "or left out"
+            )
         return "holds"
-    both_false = "false as printed, and its corrected version fails too"
-    _require(corrected is not False, claim_id, both_false)
+    if corrected is False:
+        raise _UndecidedError(f"{claim_id}: false as printed, and its corrected version fails too")
     _require(
         not (under_conditions and corrected),
         claim_id,
         "under_conditions and corrected are both true; "
         "leave one out, they lead to different verdicts",
     )
-    _require(
-        under_conditions or corrected,
-        claim_id,
-        "a false statement needs a corrected version (corrected=True) "
-        "or conditions under which it survives (under_conditions=True)",
-    )
+    if not (under_conditions or corrected):
+        raise _UndecidedError(
+            f"{claim_id}: a false statement needs a corrected version (corrected=True) "
+            "or conditions under which it survives (under_conditions=True)"
+        )
     return "holds with conditions" if under_conditions else "false as printed"
 
 
@@ -408,7 +428,8 @@ def _as_number(claim_id: str, name: str, value: object) -> Number:
 def _record(
     claim: Claim, verdict: str, numbers: dict[str, Number], reason: str, run: Run, scale: str = ""
 ) -> Badge:
-    if verdict != claim.expected:
+    differs = verdict != claim.expected
+    if differs and not run.exploring:
         evidence = ", ".join(f"{k}={v!r}" for k, v in numbers.items()) or reason
         raise ClaimMismatch(
             f"{claim.id}: computed {verdict!r}, expected {claim.expected!r} ({evidence})"
@@ -430,7 +451,8 @@ def _record(
     records.append(record | {name: text for name, text in extra.items() if text})
     text = json.dumps(records, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, text + "\n")
-    badge = Badge(claim.id, verdict, numbers, reason, claim.severity, scale)
+    severity, expected = ("", claim.expected) if differs else (claim.severity, "")
+    badge = Badge(claim.id, verdict, numbers, reason, severity, scale, expected)
     if in_jupyter():
         badge._ipython_display_()
     return badge

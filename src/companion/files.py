@@ -4,7 +4,8 @@ The runner that executes a page says in environment variables which page it is
 (``DPRL_PAGE``), with which profile (``DPRL_PROFILE``), and into which staging folder its
 files go (``DPRL_STAGE``); it moves the staged files to their place only after the whole
 page has succeeded. A reader who runs the page in Jupyter has no runner: then the files go
-to ``_build/interactive`` and touch nothing that was recorded.
+to ``_build/interactive`` and touch nothing that was recorded. With ``DPRL_TRY`` the runner
+executes a page with other values than the book's: what comes out otherwise is shown, no error.
 
 A file is written beside its destination, forced to disk and renamed, so that a process
 killed at any point leaves either the old file or the new one. Locks are those of the operating
@@ -47,6 +48,11 @@ class Run:
     def interactive(self) -> bool:
         """Whether a reader, and not the runner, executes the page."""
         return self.page is None
+
+    @property
+    def exploring(self) -> bool:
+        """Whether other values than the book's may be tried: no outcome then ends the page."""
+        return self.interactive or bool(os.environ.get("DPRL_TRY"))
 
 
 def current_run() -> Run:

@@ -211,8 +211,34 @@ def test_without_a_runner_checks_apply_but_nothing_recorded_is_touched(page, mon
     claims.check("thesis:other", printed=True, n=3)  # whichever page it is
     records = claims.read(page / "_build" / "interactive" / "claims.json")
     assert [r["numbers"]["n"] for r in records] == [2, 3]
-    with pytest.raises(ClaimMismatch):
-        claims.check("thesis:a", printed=False, corrected=True, n=1)
+
+
+@pytest.mark.parametrize("in_jupyter", [True, False])
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        ({"printed": False, "corrected": True}, "false as printed"),
+        ({"printed": False, "corrected": False}, "undecided"),
+        ({"printed": False}, "undecided"),
+        ({"printed": True, "corrected": False}, "undecided"),
+    ],
+)
+def test_a_reader_who_tries_other_values_sees_both_verdicts(
+    page, monkeypatch, in_jupyter, outcome, verdict
+):
+    if in_jupyter:
+        monkeypatch.delenv("DPRL_STAGE")
+        monkeypatch.delenv("DPRL_PAGE")
+    else:
+        monkeypatch.setenv("DPRL_TRY", "1")
+    badge = claims.check("thesis:a", **outcome, n=1)
+    assert str(badge) == f"{verdict} (with the book's values: holds): thesis:a (n = 1)"
+    assert "with the book's values: holds" in badge._repr_html_()
+    assert "with the book's values" not in str(
+        claims.check("thesis:b", printed=False, under_conditions=True, n=1)
+    )
+    with pytest.raises(ClaimError):  # what no value of a parameter explains
+        claims.check("thesis:c", printed="yes", n=1)
 
 
 def test_the_repository_is_found_from_a_page_folder(page, monkeypatch):

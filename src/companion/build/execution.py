@@ -24,6 +24,7 @@ A page finds in its environment:
 ``DPRL_STAGE``    its staging folder, absolute
 ``DPRL_WORKERS``  how many worker processes a sweep may use
 ``DPRL_TTY``      the terminal, for progress bars; empty where there is none
+``DPRL_TRY``      set where other values than the book's are tried
 ================  ===================================================================
 """
 
@@ -58,12 +59,14 @@ _QUICK_CELL_SECONDS = 3600  # a quick cell that takes longer hangs, on a slow ma
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PAGE_NAME = re.compile(r"[\w-]+(/[\w-]+)*")
 
-# The first two silence what ipykernel says about itself; the last notes what the page opens.
+# The first two silence what ipykernel says about itself. The extension notes what the page opens.
 _KERNEL_CONFIG = """\
 c.IPKernelApp.log_level = 40
 c.HistoryManager.enabled = False
-c.InteractiveShellApp.extensions = ["companion.build.reads"]
+c.InteractiveShellApp.extensions = ["{}"]
 """
+#: Of a page of the book, and of one with a reader's own values.
+_EXTENSIONS = ("companion.build.reads", "companion.outcomes")
 
 
 class PageError(Exception):
@@ -78,8 +81,9 @@ class PageRun:
     ``quick`` or ``paper``, with a ``seed`` instead of its own if one is given, and with so many
     ``workers`` for its sweeps. With ``results_dir`` its results go there and nothing else is
     published: a recomputation beside the book. ``edit`` changes the page (a notebook, in place)
-    before it is executed, and needs a ``results_dir``. What is not as it must be, or a page without
-    source, is a :class:`PageError`.
+    before it is executed, and needs a ``results_dir``. With ``tried``, a reader's own values of
+    parameters, nothing is published, and no outcome ends the page. What is not as it must be, or a
+    page without source, is a :class:`PageError`.
     """
 
     root: Path
@@ -89,6 +93,7 @@ class PageRun:
     workers: int = 1
     results_dir: Path | None = None
     edit: Callable[[Any], object] | None = None
+    tried: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.edit is not None and self.results_dir is None:
@@ -115,7 +120,8 @@ class PageRun:
     @property
     def passed(self) -> dict[str, Any]:
         """Parameters that reach the page."""
-        return {"profile": self.profile} | ({} if self.seed is None else {"seed": self.seed})
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return {"profile": self.profile, **seed, **(self.tried or {})}
 
 
 def execute_page(run: PageRun) -> None:
@@ -135,6 +141,19 @@ def execute_page(run: PageRun) -> None:
         made_from |= freshness.inputs_found(run.root, run.page, log, sources)
         sources.keep()
         _publish(run, notebook, made_from)
+    finally:
+        shutil.rmtree(run.stage, ignore_errors=True)
+
+
+def try_page(run: PageRun) -> Any:
+    """Execute a page with the values ``tried``; the notebook, of which nothing is published.
+
+    A parameter that the page does not have, and a cell that fails, is a :class:`PageError`.
+    """
+    remove_stale_stages(run.root)
+    run.stage.mkdir(parents=True)
+    try:
+        return _execute(run)
     finally:
         shutil.rmtree(run.stage, ignore_errors=True)
 
@@ -177,10 +196,13 @@ def _execute(run: PageRun) -> Any:
         run.edit(notebook)
     nbformat.write(notebook, source)
     _check_parameters(run, source)
-    _refuse_typed_verdicts(run)
+    if run.tried is None:
+        _refuse_typed_verdicts(run)
     with _environment(_kernel_environment(run)):
         _run_kernel(run, source, executed)
     result = nbformat.read(executed, as_version=4)
+    if run.tried is not None:
+        return clean(result)
     _refuse_stderr(run, result)
     if run.edit is None:
         _refuse_unchecked_claims(run)
@@ -202,6 +224,9 @@ def _check_parameters(run: PageRun, source: Path) -> None:
     import papermill
 
     known = papermill.inspect_notebook(str(source))
+    unknown = ", ".join(name for name in run.tried or () if name not in known)
+    if unknown:
+        raise PageError(f"page {run.page} has no parameter {unknown}; it has {', '.join(known)}")
     missing = [name for name in REQUIRED_PARAMETERS if name not in known]
     if missing:
         raise PageError(
@@ -239,11 +264,13 @@ def _kernel_environment(run: PageRun) -> dict[str, str]:
     """Environment of the kernel; writes the kernel's configuration into the stage."""
     profile = run.stage / "ipython" / "profile_default"
     profile.mkdir(parents=True)
-    (profile / "ipython_kernel_config.py").write_text(_KERNEL_CONFIG, encoding="utf-8")
+    config = _KERNEL_CONFIG.format(_EXTENSIONS[run.tried is not None])
+    (profile / "ipython_kernel_config.py").write_text(config, encoding="utf-8")
     terminal = os.ttyname(2) if os.isatty(2) else ""
     return {
         **page_environment(run.root, run.page, run.profile, run.workers),
         "DPRL_STAGE": str(run.stage),
+        "DPRL_TRY": "" if run.tried is None else "1",
         "DPRL_TTY": os.environ.get("DPRL_TTY", terminal),
         # Nothing of the user's own set-up reaches the page, and no other kernel "python3".
         "IPYTHONDIR": str(profile.parent),
