@@ -16,7 +16,7 @@ PIP   := $(PY) -m pip --disable-pip-version-check --no-input
 PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book page test check paper verify mutate serve bench lock clean
+.PHONY: help venv book page lab test check paper verify mutate serve bench lock clean
 
 help: ## Show this list
 	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000] [PAGE=...] [SAMPLE=1]"
@@ -52,6 +52,13 @@ page: venv ## Execute a page with other values and open it (PAGE=3-policy-evalua
 	@$(PY) -m companion.build.play --profile $(PROFILE) $(PAGE) \
 	  $(filter-out PAGE=% PROFILE=% PYTHON=% JOBS=%,$(MAKEOVERRIDES))
 
+lab: venv ## Open copies of the pages in JupyterLab (75 MB more in .venv, once)
+	@cmp -s requirements-lab.lock $(VENV)/lab.lock || { \
+	  echo "Installing JupyterLab into $(VENV) (once) ..."; \
+	  $(PIP) install --quiet --require-hashes -r requirements-lab.lock && \
+	  cp requirements-lab.lock $(VENV)/lab.lock; }
+	@$(PY) -m companion.build.lab
+
 verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1, STALE=1)
 	@$(PY) -m companion.build.verification $(if $(SAMPLE),--sample) $(if $(STALE),--stale) \
 	  $(if $(ACCEPT),--accept "$(ACCEPT)") $(PAGE)
@@ -78,13 +85,16 @@ bench: venv ## Measure speed and memory against references (PEERS=python: see be
 	@$(PY) benchmarks/off_policy.py
 	@$(PY) benchmarks/membership.py $(if $(PEERS),--peers $(PEERS))
 
-lock: ## Write requirements.lock and requirements.txt again from pyproject.toml (needs uv)
+lock: ## Write the lock files again from pyproject.toml (needs uv)
 	@command -v uv >/dev/null 2>&1 || { echo "uv is needed to write the lock file: pip install uv" >&2; exit 1; }
 	uv pip compile pyproject.toml --all-extras --universal --group book --group test --group cluster \
 	  --group build --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock
 	grep -v '^    --hash=' requirements.lock | sed 's/ \\$$//' > requirements.txt
+	uv pip compile --group lab --constraint requirements.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+	  --output-file requirements-lab.lock
 
 clean: ## Remove the site, the executed pages and quick results (.venv stays)
 	rm -rf _build book/nb data/results/quick

@@ -9,13 +9,12 @@ executes a page with other values than the book's: what comes out otherwise is s
 
 A file is written beside its destination, forced to disk and renamed, so that a process
 killed at any point leaves either the old file or the new one. Locks are those of the operating
-system (POSIX): they are free again as soon as their process ends, however it ends.
+system: they are free again as soon as their process ends, however it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -24,6 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeGuard
+
+import filelock
 
 PROFILES = ("quick", "paper")  # of a page
 #: Profiles under which tables are kept; only a command records with the profile ``laptop``.
@@ -152,6 +153,5 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    with (place / ".lock").open("a") as file:  # closing it gives the lock back
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with filelock.FileLock(place / ".lock", is_singleton=False):
         yield place

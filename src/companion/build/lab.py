@@ -1,0 +1,77 @@
+"""The pages as notebooks in JupyterLab, to change and play with: ``make lab``.
+
+Works on copies, below ``_build/lab``: one that a reader has changed stays as it is, the others
+follow the book. Verdicts and assertions that come out otherwise are shown, and end nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from companion.files import digest, source_path, write_atomic
+
+PLACE = Path("_build/lab")
+#: Digests of the pages as they were copied, below the place.
+_COPIED = ".copied.json"
+_VIEWERS = {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}
+
+
+def copy_pages(root: Path, pages: Sequence[str]) -> list[str]:
+    """Copy pages below the place; those that a reader has changed, which stay, are returned."""
+    place = root / PLACE
+    path = place / _COPIED
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    copied, changed = {}, []
+    for page in pages:
+        copy = place / f"{page}.md"
+        if copy.is_file() and digest(copy) != before.get(page):
+            changed.append(page)
+            copied[page] = before.get(page)
+        else:
+            write_atomic(copy, source_path(root, page).read_bytes())
+            copied[page] = digest(copy)
+    write_atomic(path, json.dumps(copied, indent=1))
+    return changed
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Environment of JupyterLab; writes its settings below the place."""
+    place = root / PLACE
+    profile = place / ".ipython" / "profile_default"
+    extension = 'c.InteractiveShellApp.extensions = ["companion.outcomes"]\n'
+    write_atomic(profile / "ipython_kernel_config.py", extension)
+    settings = {
+        "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": _VIEWERS},
+        # it asks nobody outside
+        "@jupyterlab/apputils-extension:notification": {
+            "checkForUpdates": False,
+            "fetchNews": "false",
+        },
+    }
+    configuration = place / ".jupyter"
+    write_atomic(configuration / "labconfig/default_setting_overrides.json", json.dumps(settings))
+    return {
+        "IPYTHONDIR": str(profile.parent),
+        "JUPYTER_CONFIG_DIR": str(configuration),
+        "PYTHONPATH": str(root / "src"),
+    }
+
+
+def main() -> int:
+    """Copy the pages, then become JupyterLab."""
+    from companion.build.site import pages
+
+    root = Path.cwd().resolve()
+    for page in copy_pages(root, pages(root)):
+        print(f"{PLACE / page}.md is yours and stays; delete it to have the book's again")
+    values = {**os.environ, **environment(root)}
+    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={root / PLACE}"]
+    os.execve(sys.executable, command, values)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
