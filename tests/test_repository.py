@@ -34,7 +34,8 @@ def tracked() -> list[str]:
 def locked() -> dict[str, set[Version]]:
     """Package to its locked versions, of which there may be one per version of Python."""
     versions: dict[str, set[Version]] = {}
-    for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines():
+    files = [ROOT / "requirements.lock", ROOT / "requirements-lab.lock"]
+    for line in "\n".join(path.read_text(encoding="utf-8") for path in files).splitlines():
         found = re.match(r"([A-Za-z0-9._-]+)==(\S+)", line)
         if found:
             versions.setdefault(normalised(found[1]), set()).add(Version(found[2]))
@@ -60,11 +61,12 @@ def test_every_dependency_is_locked_within_its_bounds(requirement):
     assert all(version in requirement.specifier for version in versions), versions
 
 
-def test_lock_has_hashes_and_one_numpy():
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-lab.lock"])
+def test_lock_has_hashes_and_agrees_with_the_other(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
     pins = re.findall(r"^[A-Za-z0-9._-]+==", text, flags=re.MULTILINE)
     assert len(pins) == len(re.findall(r"--hash=.*(?<!\\)$", text, flags=re.MULTILINE))
-    assert len(locked()["numpy"]) == 1
+    assert len(locked()["numpy"]) == len(locked()["ipykernel"]) == 1
     assert "://" not in text  # no address of an index: whoever installs chooses it
 
 
