@@ -17,7 +17,7 @@ seen, a counted step has s' distributed as P(. | s, a): the counts give *unbiase
 E[sum c(s, a, s') - P(s' | s, a) sum c(s, a, .)] = 0, which scaling long trajectories down
 does not.
 
-**Thresholded counts** (:func:`thresholded_policy`): counts below a public threshold are taken as
+**Thresholded counts** (:func:`thresholded_model`): counts below a public threshold are taken as
 0, what is left is normalised, and the rest is certainty-equivalent planning. A pair (s, a) of which
 nothing is left is unknown; it pays the least reward for ever. Where it is public which transitions
 are possible, the threshold is for the sum over them, and each keeps its positive part: the noise of
@@ -180,7 +180,7 @@ def private_transition_counts(
     return PrivateCounts(check.frozen(counts + sigma * noise), sigma, promise)
 
 
-def thresholded_policy(
+def thresholded_model(
     released: PrivateCounts,
     reward: ArrayLike,
     discount: float,
@@ -188,8 +188,8 @@ def thresholded_policy(
     threshold: float = 3.0,
     possible: ArrayLike | None = None,
     terminal: ArrayLike | None = None,
-) -> IntArray:
-    """The best policy of the model that noisy counts above a threshold leave; post-processing.
+) -> MarkovDecisionProcess:
+    """The model that noisy counts above a threshold leave; post-processing.
 
     Parameters
     ----------
@@ -209,14 +209,16 @@ def thresholded_policy(
 
     Returns
     -------
-    ndarray of int64, shape (S,)
+    MarkovDecisionProcess
+        Of S + 1 states. The last one follows a pair of which nothing is known, and from that pair
+        on the least reward is paid for ever. Started in the first state.
 
     Examples
     --------
     >>> noisy = np.array([[[9.0, 1.0], [0.0, 8.0]]] * 2)
-    >>> counts = PrivateCounts(noisy, 0.1, Guarantee(1, 0.1, REPLACE_ONE_TRAJECTORY))
-    >>> thresholded_policy(counts, [[0.1, 0.0], [0.0, 1.0]], 0.9).tolist()
-    [1, 1]
+    >>> counts = PrivateCounts(noisy, 1.0, Guarantee(1, 0.1, REPLACE_ONE_TRAJECTORY))
+    >>> thresholded_model(counts, [[0.1, 0.0], [0.0, 1.0]], 0.9).transition[0].tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
     check.instance("released", released, PrivateCounts)
     noisy = check.finite_array("counts", released.counts, ndim=3)
@@ -249,9 +251,32 @@ def thresholded_policy(
     paid = np.full((s + 1, a, s + 1), worst)
     paid[:s, :, :s] = r[:, :, None] if r.ndim == 2 else r
     paid[:s][ends] = 0.0
-    model = MarkovDecisionProcess(p, paid, discount, np.eye(s + 1)[0])
-    first = np.zeros(s + 1, dtype=np.int64)
-    best: IntArray = policy_iteration(model, first).policies[-1][:s]
+    return MarkovDecisionProcess(p, paid, discount, np.eye(s + 1)[0])
+
+
+def thresholded_policy(
+    released: PrivateCounts,
+    reward: ArrayLike,
+    discount: float,
+    *,
+    threshold: float = 3.0,
+    possible: ArrayLike | None = None,
+    terminal: ArrayLike | None = None,
+) -> IntArray:
+    """The best policy of :func:`thresholded_model`, parameters as there; an action per state.
+
+    Examples
+    --------
+    >>> noisy = np.array([[[9.0, 1.0], [0.0, 8.0]]] * 2)
+    >>> counts = PrivateCounts(noisy, 0.1, Guarantee(1, 0.1, REPLACE_ONE_TRAJECTORY))
+    >>> thresholded_policy(counts, [[0.1, 0.0], [0.0, 1.0]], 0.9).tolist()
+    [1, 1]
+    """
+    model = thresholded_model(
+        released, reward, discount, threshold=threshold, possible=possible, terminal=terminal
+    )
+    first = np.zeros(model.n_states, dtype=np.int64)
+    best: IntArray = policy_iteration(model, first).policies[-1][:-1]
     return best
 
 

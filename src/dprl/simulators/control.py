@@ -233,6 +233,27 @@ def episodic_values(
     return ahead
 
 
+def episodic_policy(process: MarkovDecisionProcess, horizon: int) -> IntArray:
+    """The actions of the most expected reward in ``horizon`` steps, undiscounted; shape (H, S).
+
+    At each step the first of equals; by backward induction, parameters as in
+    :func:`episodic_values`.
+
+    Examples
+    --------
+    >>> episodic_policy(river_swim(3), 5)[:, 0].tolist()  # too late to swim
+    [1, 1, 1, 0, 0]
+    """
+    check.instance("process", process, MarkovDecisionProcess)
+    length = check.whole("horizon", horizon)
+    out = np.zeros((length, process.n_states), dtype=np.int64)
+    ahead = np.zeros(process.n_states)
+    for h in reversed(range(length)):
+        value = process.expected_reward + process.transition @ ahead
+        out[h], ahead = value.argmax(axis=1), value.max(axis=1)
+    return out
+
+
 def _normal(p: FloatArray) -> FloatArray:
     """Probabilities that sum to one as closely as floating point lets them."""
     return np.asarray(p / p.sum(axis=-1, keepdims=True))
