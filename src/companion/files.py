@@ -64,7 +64,7 @@ def current_run() -> Run:
     root = find_root()
     stage = os.environ.get("DPRL_STAGE")
     if not stage:
-        return Run(root, root / "_build" / "interactive", None, profile)
+        return Run(root, build_folder() / "interactive", None, profile)
     page = os.environ.get("DPRL_PAGE")
     if not page:
         raise RuntimeError("DPRL_STAGE is set but DPRL_PAGE is not: the runner sets both")
@@ -73,16 +73,30 @@ def current_run() -> Run:
     return Run(root, Path(stage), page, profile)
 
 
+#: Claims and records that are installed with this package, where it comes without the repository.
+_INSTALLED = Path(__file__).parent / "_book"
+
+
 def find_root(start: Path | None = None) -> Path:
     """Nearest folder, upwards from ``start``, that holds both ``book`` and ``notebooks``.
 
-    Without one it is ``start`` itself (by default the working directory).
+    Without one it is what was installed with this package (:mod:`companion.build.notebooks`), else
+    ``start`` itself (by default the working directory).
     """
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / "book").is_dir() and (folder / "notebooks").is_dir():
             return folder
-    return here
+    return _INSTALLED if _INSTALLED.is_dir() else here
+
+
+def build_folder() -> Path:
+    """Where executions keep what they may make again: ``_build`` of the repository.
+
+    Without a repository it is below the working directory.
+    """
+    root = find_root()
+    return (Path.cwd() if root == _INSTALLED else root) / "_build"
 
 
 def source_path(root: Path, page: str) -> Path:

@@ -56,7 +56,7 @@ from .checkpoints import OutOfTime as OutOfTime
 from .checkpoints import fingerprint as fingerprint
 from .dependencies import code_of as code_of
 from .dependencies import full_name, own_sources, versions_of
-from .files import find_root, replacing, sha256, write_atomic
+from .files import build_folder, replacing, sha256, write_atomic
 from .files import locked as locked
 
 load_checkpoint, save_checkpoint = checkpoints.load, checkpoints.save
@@ -106,7 +106,7 @@ def run(
     """
     tasks = _check(trial, tasks, seed, label)
     workers = _workers(workers)
-    folder = find_root() / "_build" / "sweeps" / sweep_key(trial, tasks, seed)
+    folder = build_folder() / "sweeps" / sweep_key(trial, tasks, seed)
     seeds = SeedSequence(seed).spawn(len(tasks))
     results: dict[int, T] = dict(_kept(folder, len(tasks)))
     open_trials = [i for i in range(len(tasks)) if i not in results]
@@ -149,7 +149,7 @@ def share(array: ArrayLike) -> Path:
     data = np.ascontiguousarray(array)
     if data.dtype.hasobject:
         raise SweepError(f"only an array of numbers can be shared, got type {data.dtype}")
-    path = find_root() / "_build" / "shared" / f"{joblib.hash(data)}.npy"
+    path = build_folder() / "shared" / f"{joblib.hash(data)}.npy"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:

@@ -2,7 +2,8 @@
 
 The site is built from a clean state beside the last one and takes its place only when
 Jupyter Book has finished without a warning: a failed build leaves the last good site. The
-scorecard and the map of the house are written first. In all functions ``root`` is the repository.
+scorecard, the map of the house and the downloads are written first. In all functions ``root`` is
+the repository.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from typing import Any
 
 import yaml
 
-from companion.build import freshness, house, scorecard
+from companion.build import freshness, house, notebooks, scorecard
 from companion.claims import ClaimError
 from companion.dependencies import sources_of
 from companion.files import digest, write_atomic
 
 PAGES = "book/nb/"
 #: Below it, pages that are written here and not executed.
-GENERATED = {"scorecard": scorecard.page, "house": house.page}
+GENERATED = {"scorecard": scorecard.page, "house": house.page, "take-away": notebooks.page}
 SITE = Path("_build/html")
 
 _NEXT = Path("_build/next")
@@ -96,15 +97,19 @@ def build(root: Path, profile: str) -> None:
     """
     _refuse_stale(root, profile)
     try:
+        notebooks.write(root, pages(root))
         for entry in toc_entries(root):
             if entry.startswith(PAGES) and entry.removeprefix(PAGES) in GENERATED:
                 text = GENERATED[entry.removeprefix(PAGES)](root)
                 write_atomic(root / f"{entry}.md", text)
     except ClaimError as error:
         raise SiteError(f"the scorecard is not written:\n{error}") from None
+    except notebooks.NotebookError as error:
+        raise SiteError(str(error)) from None
     made_from = inputs(root)
     shutil.rmtree(root / _NEXT, ignore_errors=True)
     _run_jupyter_book(root)
+    _add_downloads(root)
     _swap(root)
     freshness.write_stamp(root / _STAMP, made_from, freshness.digests(root / SITE))
 
@@ -147,6 +152,18 @@ def _complaints(log: str) -> str:
     """Return the lines that name what is wrong; the end of the log if none does."""
     lines = [line for line in log.splitlines() if "WARNING" in line or "ERROR" in line]
     return "\n".join(dict.fromkeys(lines)) or "\n".join(log.splitlines()[-20:])
+
+
+def _add_downloads(root: Path) -> None:
+    """Put the archives beside the pages, and readable notebooks in the place of their sources."""
+    html, made = root / _NEXT / "_build" / "html", root / notebooks.PLACE
+    for archive in made.glob("*.zip"):
+        (html / "downloads").mkdir(exist_ok=True)
+        shutil.copy(archive, html / "downloads" / archive.name)
+    for page in pages(root):
+        notebook = html / "_sources" / PAGES / f"{page}.ipynb"
+        if notebook.is_file():
+            shutil.copy(made / f"{page}.ipynb", notebook)
 
 
 def _swap(root: Path) -> None:

@@ -61,6 +61,7 @@ def complete(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(site, "_run_jupyter_book", render)
     monkeypatch.setitem(site.GENERATED, "scorecard", lambda root: "# Scorecard\n")
+    monkeypatch.setattr(site.notebooks, "write", lambda root, pages: [])
     return root
 
 
@@ -108,6 +109,7 @@ def test_failed_build_leaves_the_last_site(complete, monkeypatch):
     monkeypatch.undo()  # the true scorecard and Jupyter Book, which find nothing here
     with pytest.raises(site.SiteError, match="the scorecard is not written:"):
         site.build(complete, "quick")
+    monkeypatch.setattr(site.notebooks, "write", lambda root, pages: [])
     monkeypatch.setitem(site.GENERATED, "scorecard", lambda root: "# Scorecard\n")
     (complete / "book/intro.md").write_text("# Begin\n")
     (complete / "_config.yml").write_text("nonsense: [")

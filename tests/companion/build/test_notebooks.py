@@ -1,0 +1,156 @@
+"""Notebooks that run anywhere: what is shown where, what students get, what the wheels hold."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from companion.build import notebooks, plain
+from companion.files import write_atomic
+
+ROOT = Path(__file__).resolve().parents[3]
+RECORD = "application/papermill.record/"
+
+
+def glue(name, **data):
+    return {
+        "output_type": "display_data",
+        "data": {f"{RECORD}{kind.replace('_', '/')}": value for kind, value in data.items()},
+        "metadata": {"scrapbook": {"name": name, "mime_prefix": RECORD}},
+    }
+
+
+def figure(name):
+    return glue(name, **{"image_svg+xml": "<svg/>", "text_plain": "<Figure>"})
+
+
+def markdown(text):
+    return {"cell_type": "markdown", "metadata": {}, "source": text, "id": text[:8]}
+
+
+def code(source, *outputs, tags=()):
+    metadata = {"tags": list(tags)}
+    return {
+        "cell_type": "code", "metadata": metadata, "source": source, "outputs": list(outputs),
+        "id": source[:8],
+    }  # fmt: skip
+
+
+def printed(text):
+    return {"output_type": "stream", "name": "stdout", "text": text}
+
+
+PAGE = {
+    "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    "cells": [
+        markdown("# Title\n\n:::{glue:figure} curve\n:name: f\nCaption with {glue:text}`n`.\n:::"),
+        code("seed = 1", tags=["parameters", "hide-input"]),
+        code("profile = 'quick'", tags=["injected-parameters", "remove-cell"]),
+        code("draw()", figure("curve-narrow"), figure("curve"), glue("n", text_plain="'20'")),
+        code("figures.number('x', 1)", tags=["remove-cell"]),
+        markdown("Before.\n\n:::{exercise-start} One\n:label: ex\n:::\nHow many?\n"
+                 ":::{exercise-end}\n:::\n\n"
+                 ":::{solution-start} ex\n:class: dropdown\n:::\nBecause."),
+        code("print(f'expected: {3}')", printed("your value: ...   expected: 3\n")),
+        markdown("So.\n\n:::{solution-end}\n:::\n\n## After"),
+    ],
+}  # fmt: skip
+
+
+def made(*, student=False):
+    return notebooks.portable(PAGE, plain.Names(), "$m$", "pages", student=student)["cells"]
+
+
+def sources(cells):
+    return [cell["source"] for cell in cells]
+
+
+def test_a_figure_stands_below_the_code_that_draws_it_with_its_caption():
+    cells = made()
+    place = sources(cells).index("draw()")
+    [shown] = cells[place]["outputs"]
+    assert shown["data"] == {"image/svg+xml": "<svg/>", "text/plain": "<Figure>"}
+    assert cells[place + 1]["source"] == "*Figure.* Caption with 20."
+    assert cells[0]["source"] == "# Title\n\n$m$"
+
+
+def test_what_only_the_runner_needs_is_gone_or_folded():
+    cells = made()
+    assert not any("profile = 'quick'" in text for text in sources(cells))
+    folded = [c["source"] for c in cells if c["metadata"].get("jupyter", {}).get("source_hidden")]
+    assert folded == ["figures.number('x', 1)"]
+    [parameters] = [c for c in cells if c["metadata"].get("tags") == ["parameters"]]
+    assert parameters["source"] == "seed = 1"
+
+
+def test_the_first_code_installs_what_the_page_needs():
+    code_cells = [cell for cell in made() if cell["cell_type"] == "code"]
+    assert (
+        '%pip install --quiet --find-links . --find-links .. "dprl-book[pages]"'
+        in (code_cells[0]["source"])
+    )
+
+
+def test_students_get_the_question_and_the_value_but_no_solution():
+    texts = sources(made(student=True))
+    assert "# your answer\n# expected: 3" in texts
+    assert any("How many?" in text for text in texts)
+    assert texts[-1] == "## After"
+    assert not any("Because" in text or "So." in text or "{3}" in text for text in texts)
+    assert all(not cell.get("outputs") for cell in made(student=True))
+    assert any("Because" in text for text in sources(made()))
+
+
+def test_the_books_own_notebooks_are_valid_and_have_no_directive(tmp_path):
+    import nbformat
+
+    path = tmp_path / "page.ipynb"
+    path.write_text(json.dumps(notebooks.portable(PAGE, plain.Names(), "", "pages", student=False)))
+    nbformat.validate(nbformat.read(path, as_version=4))
+    assert ":::" not in path.read_text()
+
+
+def test_formulas_know_the_abbreviations_of_the_book():
+    macros = notebooks.macros_of(ROOT)
+    assert r"\newcommand{\E}{\mathbb{E}}" in macros
+    assert r"\newcommand{\norm}[1]{\left\lVert #1 \right\rVert}" in macros
+    assert macros.startswith("$")
+    assert macros.endswith("$")
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheels")
+    notebooks.build_wheels(ROOT, folder)
+    return {path.name.partition("-")[0]: zipfile.ZipFile(path) for path in folder.glob("*.whl")}
+
+
+def test_the_wheel_of_the_book_holds_what_pages_read_and_not_the_package(wheels):
+    names = wheels["dprl_book"].namelist()
+    assert "companion/_book/book/claims.yml" in names
+    assert "companion/_book/data/results/paper/figure-3-1.csv" in names
+    assert "experiments/chapter_4.py" in names
+    assert not any(name.startswith("dprl/") for name in names)
+    metadata = next(name for name in names if name.endswith("METADATA"))
+    needs = wheels["dprl_book"].read(metadata).decode()
+    assert "Requires-Dist: dprl==" in needs
+    assert "Provides-Extra: membership" in needs
+
+
+def test_without_the_repository_the_installed_claims_and_records_are_found(tmp_path, monkeypatch):
+    from companion import files
+
+    installed = tmp_path / "site" / "_book"
+    write_atomic(installed / "book/claims.yml", "[]")
+    monkeypatch.setattr(files, "_INSTALLED", installed)
+    monkeypatch.chdir(tmp_path)
+    assert files.find_root() == installed
+    assert files.build_folder() == tmp_path / "_build"
+
+
+def test_a_page_that_never_ran_is_named(tmp_path, monkeypatch, capsys):
+    write_atomic(tmp_path / "_toc.yml", "root: book/nb/3-chapter/page\n")
+    monkeypatch.chdir(tmp_path)
+    assert notebooks.main() == 1
+    assert "not executed yet: 3-chapter/page; run make book" in capsys.readouterr().err
