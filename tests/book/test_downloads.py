@@ -1,0 +1,86 @@
+"""What a reader takes from the site runs with nothing of the repository."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from companion.build import notebooks, site
+
+ROOT = Path(__file__).resolve().parents[2]
+DOWNLOADS = ROOT / site.SITE / "downloads"
+PAGES = (
+    "2-background/gaussian-mechanism",
+    "3-policy-evaluation/dp-lsw",
+    "7-beyond/counts-for-free",
+)
+RUN = """\
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for cell in json.load(open(sys.argv[1]))["cells"]:
+    if cell["cell_type"] == "code":
+        code = "".join(cell["source"])
+        lines = [line for line in code.splitlines() if not line.startswith("%pip")]
+        shell.run_cell("\\n".join(lines)).raise_error()
+import companion, dprl
+print(companion.__file__, dprl.__file__)
+"""
+
+pytestmark = pytest.mark.site
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Both wheels of the archive, in a folder of their own."""
+    folder = tmp_path_factory.mktemp("downloads")
+    zipfile.ZipFile(DOWNLOADS / "book.zip").extractall(folder)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    wheels = sorted(map(str, folder.glob("*.whl")))
+    assert len(wheels) == 2
+    subprocess.run(
+        [*pip, "--disable-pip-version-check", "--target", str(folder / "site"), *wheels], check=True
+    )
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_notebook_of_the_archive_runs_without_the_repository(installed, page):
+    # -S: the paths that an editable installation adds are not followed
+    environment = {name: value for name, value in os.environ.items() if "DPRL" not in name}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(installed / "site"), sysconfig.get_paths()["purelib"]]
+    )
+    environment["MPLBACKEND"] = "agg"
+    environment["IPYTHONDIR"] = str(installed / "ipython")
+    path = installed / f"{page}.ipynb"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", RUN, str(path)],
+        cwd=path.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    places = done.stdout.split()[-2:]
+    assert all(place.startswith(str(installed)) for place in places)
+
+
+def test_every_page_has_a_readable_notebook_and_all_archives_are_there():
+    archived = zipfile.ZipFile(DOWNLOADS / "book.zip").namelist()
+    for page in site.pages(ROOT):
+        path = ROOT / site.SITE / "_sources/book/nb" / f"{page}.ipynb"
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        prose = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
+        assert re.findall(r"^:{3,}|\{glue:\w+\}|\{prf:\w+\}", prose, re.MULTILINE) == [], page
+        assert f"{page}.ipynb" in archived
+    made = {path.name for path in (ROOT / notebooks.PLACE).glob("*.zip")}
+    assert {"book.zip", "student.zip"} <= made
+    assert {path.name for path in DOWNLOADS.iterdir()} == made
