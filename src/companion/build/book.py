@@ -25,7 +25,11 @@ from companion.dependencies import sources_of
 from companion.files import PROFILES, available_cores
 
 #: They train what other pages of their chapter load: first, so that no page waits for them.
-EARLY = ("5-membership-inference/two-oracles", "5-membership-inference/a-real-leak")
+EARLY = (
+    "5-membership-inference/two-oracles",
+    "5-membership-inference/a-real-leak",
+    "5-membership-inference/learning-curves",
+)
 
 
 @dataclass
