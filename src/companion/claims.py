@@ -51,6 +51,7 @@ from typing import Any
 
 import numpy as np
 
+from . import outcomes
 from ._jupyter import in_jupyter, publish
 from ._numbers import plain, significant
 from .files import Run, current_run, source_path, write_atomic
@@ -108,7 +109,7 @@ class _UndecidedError(ClaimError):
 
 
 class ClaimMismatch(AssertionError):
-    """The computed verdict differs from the expected one."""
+    """What was computed differs from the expected verdict, or from a sentence of the page."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +316,23 @@ def check(
         verdict = UNDECIDED
     _check_scale(claim_id, scale, is_outcome=reproduced is not None)
     return _record(claim, verdict, _as_numbers(claim_id, numbers), "", run, scale)
+
+
+def bear_out(sentence: str, found: object, /) -> None:
+    """Stop the build if a sentence of the page is not borne out by what was computed.
+
+    For what the text says about an outcome and no claim covers; outside the build, where a reader
+    tries other values, the sentence is shown as one that does not hold.
+
+    Raises
+    ------
+    ClaimMismatch
+        In the build, if ``found`` is false.
+    """
+    holds = _as_bool(sentence, found)
+    if not holds and not current_run().exploring:
+        raise ClaimMismatch(f"the page says {sentence!r}; what it computed does not")
+    outcomes.show_unless(holds, sentence)
 
 
 def not_checkable(claim_id: str, /, reason: str) -> Badge:

@@ -241,6 +241,19 @@ def test_a_reader_who_tries_other_values_sees_both_verdicts(
         claims.check("thesis:c", printed="yes", n=1)
 
 
+def test_a_sentence_that_is_not_borne_out_stops_the_build_and_no_reader(page, monkeypatch):
+    claims.bear_out("members are found", np.bool_(True))
+    with pytest.raises(ClaimMismatch, match="members are found"):
+        claims.bear_out("members are found", False)
+    shown = []
+    monkeypatch.setattr("companion.outcomes.publish", shown.append)
+    monkeypatch.setenv("DPRL_TRY", "1")
+    claims.bear_out("members are found", True)
+    assert shown == []
+    claims.bear_out("members are found", False)
+    assert "members are found" in shown[0]["text/plain"]
+
+
 def test_the_repository_is_found_from_a_page_folder(page, monkeypatch):
     folder = page / "notebooks" / "3-policy-evaluation"
     folder.mkdir()
