@@ -42,6 +42,8 @@ def test_without_noise_and_clipping_it_is_lstd():
     release = private_lstd(data(), MUCH, 1e-5, np.random.default_rng(1), few)
     assert np.allclose(release.theta, lstd(data()), rtol=1e-4)
     assert release.noise_error < 1e-6
+    c = data().mean()[2]
+    assert np.allclose(release.whitening.T @ c @ release.whitening, np.eye(D), atol=0.01)
 
 
 def test_residual_rounds_correct_what_clipping_does_to_the_matrix():

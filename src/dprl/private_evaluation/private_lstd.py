@@ -64,7 +64,7 @@ from dprl.private_evaluation.common import NEIGHBOURS
 RADII = check.frozen(2.0 ** np.arange(-8, 8, 0.25))
 _KINDS = ("covariance", "matrix", "residual")
 _COUNTS = int(np.log2(RADII.size))  # of one bisection
-_CHUNK = 2048  # trajectories that are held in double precision
+_CHUNK = 256  # trajectories that are held in double precision
 _LARGEST = 1e50  # a record with larger entries is scaled down to it
 _INSIDE = 1 - 1e-12  # clipped vectors are shorter than R whatever rounding does
 
@@ -168,6 +168,8 @@ class PrivateLSTD:
         (1) at the last eta: the part of the MSPBE that privacy costs, as far as the release can
         tell. No bound: sampling, and errors of C, are not in it, and where the noise is large
         the error can be ten or forty times as much.
+    whitening : ndarray, shape (d, d)
+        W of the last round, computed from the whitening rounds.
     rounds : tuple of Round
         All that was released on the way.
     guarantee : Guarantee
@@ -176,6 +178,7 @@ class PrivateLSTD:
 
     theta: FloatArray
     noise_error: float
+    whitening: FloatArray
     rounds: tuple[Round, ...]
     guarantee: Guarantee
 
@@ -206,7 +209,7 @@ def private_lstd(
     Returns
     -------
     PrivateLSTD
-        O(n d^3) time; beyond the data, memory for 2048 trajectories and n norms.
+        O(n d^3) time; beyond the data, memory for 256 trajectories and n norms.
 
     Raises
     ------
@@ -231,7 +234,7 @@ def private_lstd(
     z = analytic_gaussian_sigma(1.0, epsilon, delta)
     measure = _Measurements(statistics, plan, z, check.generator(rng))
     d = statistics.n_features
-    needed = int(np.ceil(8 * measure.count_noise))  # else a quarter of all records may be clipped
+    needed = fewest_trajectories(epsilon, delta, plan)
     if needed > statistics.n_trajectories:
         raise ValueError(
             f"at epsilon = {epsilon:g} and delta = {delta:g} the noise hides where to clip: "
@@ -252,7 +255,32 @@ def private_lstd(
         system.add(eta, found.mean, found.error)
         eta, noise_error = system.best()
     promise = Guarantee(float(epsilon), float(delta), NEIGHBOURS)
-    return PrivateLSTD(w @ eta, noise_error, tuple(measure.done), promise)
+    return PrivateLSTD(w @ eta, noise_error, w, tuple(measure.done), promise)
+
+
+def fewest_trajectories(epsilon: float, delta: float, rounds: LSTDRounds | None = None) -> int:
+    """Trajectories below which the noise of the counts hides where to clip.
+
+    With fewer, two standard deviations of it are more than a quarter of all records.
+
+    Parameters
+    ----------
+    epsilon, delta, rounds
+        As in :func:`private_lstd`.
+
+    Examples
+    --------
+    >>> fewest_trajectories(1.0, 1e-5), fewest_trajectories(0.1, 1e-5)
+    (1112, 9159)
+    """
+    plan = LSTDRounds() if rounds is None else rounds
+    z = analytic_gaussian_sigma(1.0, epsilon, delta)
+    return int(np.ceil(8 * _count_noise(plan, z)))
+
+
+def _count_noise(plan: LSTDRounds, z: float) -> float:
+    """Standard deviation of the noise of each count; z is that of a budget of 1."""
+    return float(z * np.sqrt(_COUNTS * plan.rounds * plan.total / plan.radii))
 
 
 class _Measurements:
@@ -264,24 +292,28 @@ class _Measurements:
         self.data, self.plan, self.z, self.rng = statistics, plan, z, rng
         self.n, self.d = statistics.b.shape
         self.done: list[Round] = []
-        self.count_noise = z * np.sqrt(_COUNTS * plan.rounds * plan.total / plan.radii)
+        self.down = {"ab": _factors(self.data.a, self.data.b), "c": _factors(self.data.c)}
+        self.count_noise = _count_noise(plan, z)
 
     def matrices(self, kind: str, w: FloatArray, weight: float) -> Round:
         """The mean of W^T X_i W, where X_i is A_i or the symmetric part of C_i."""
         norms, d = np.empty(self.n), self.d
-        for part, a, _, c in self._chunks():
-            x = (a if kind == "matrix" else c).reshape(-1, d) @ w
+        name = "a" if kind == "matrix" else "c"
+        for part in self._parts():
+            x = self._doubles(name, part).reshape(-1, d) @ w
             x = x.reshape(-1, d, d).swapaxes(1, 2).reshape(-1, d) @ w  # W^T X_i W, transposed
             norms[part] = _norms(x.reshape(-1, d * d))
         few, radius, factors = self._clipping(kind, norms)
         total = np.zeros((d, d))
-        for part, a, _, c in self._chunks():
-            total += np.tensordot(factors[part], a if kind == "matrix" else c, axes=1)
+        for part in self._parts():
+            total += np.tensordot(factors[part], self._doubles(name, part), axes=1)
         return self._noisy(kind, (few, radius), w.T @ total @ w, weight)
 
     def residuals(self, w: FloatArray, theta: FloatArray, weight: float) -> Round:
         """The mean of W^T (b_i - A_i theta)."""
-        u = np.concatenate([(b - a @ theta) @ w for _, a, b, _ in self._chunks()])
+        u = np.empty((self.n, self.d))
+        for part in self._parts():
+            u[part] = (self._doubles("b", part) - self._doubles("a", part) @ theta) @ w
         few, radius, factors = self._clipping("residual", _norms(u))
         return self._noisy("residual", (few, radius), factors @ u, weight)
 
@@ -314,22 +346,28 @@ class _Measurements:
         self.done.append(Round(kind, radius, sigma, total / self.n + sigma * noise, few))
         return self.done[-1]
 
-    def _chunks(self) -> Iterator[tuple[slice, FloatArray, FloatArray, FloatArray]]:
-        """A_i, b_i, C_i in double precision; a record of huge numbers is scaled down."""
+    def _parts(self) -> Iterator[slice]:
         for first in range(0, self.n, _CHUNK):
-            part = slice(first, first + _CHUNK)
-            a, b, c = (x[part].astype(np.float64) for x in (self.data.a, self.data.b, self.data.c))
-            (a, b), (c,) = _scaled(a, b), _scaled(c)
-            yield part, a, b, (c + c.swapaxes(1, 2)) / 2
+            yield slice(first, first + _CHUNK)
+
+    def _doubles(self, name: str, part: slice) -> FloatArray:
+        """A_i, b_i or the symmetric part of C_i in double precision, huge records scaled down."""
+        x = np.asarray(getattr(self.data, name)[part], dtype=np.float64)
+        down = self.down["c" if name == "c" else "ab"]
+        if down is not None:
+            x = x * down[part].reshape((-1,) + (1,) * (x.ndim - 1))
+        return (x + x.swapaxes(1, 2)) / 2 if name == "c" else x
 
 
-def _scaled(*arrays: FloatArray) -> list[FloatArray]:
-    """Each record divided by the size of its largest entry, where that exceeds a public number."""
-    size = np.max([np.abs(x).reshape(len(x), -1).max(axis=1) for x in arrays], axis=0)
-    if size.max() <= _LARGEST:
-        return list(arrays)
-    factor = _LARGEST / np.maximum(size, _LARGEST)
-    return [x * factor.reshape((-1,) + (1,) * (x.ndim - 1)) for x in arrays]
+def _factors(*arrays: FloatArray) -> FloatArray | None:
+    """What each record is multiplied by, shape (n,), so that no entry exceeds a public number.
+
+    None if all are small enough.
+    """
+    size = np.zeros(len(arrays[0]))
+    for x in (y.reshape(len(y), -1) for y in arrays):
+        np.maximum(size, np.maximum(x.max(axis=1), -x.min(axis=1)), out=size)
+    return None if size.max() <= _LARGEST else _LARGEST / np.maximum(size, _LARGEST)
 
 
 def _norms(u: FloatArray) -> FloatArray:
