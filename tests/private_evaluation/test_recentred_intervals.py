@@ -7,9 +7,15 @@ import pytest
 
 from dprl.mdp import Chain, MarkovRewardProcess
 from dprl.privacy import Guarantee
+from dprl.privacy.gaussian_dp import gaussian_mu
 from dprl.private_evaluation import NEIGHBOURS
 from dprl.private_evaluation.recentre_shape_clip import RecentredValues, recentre_shape_clip
-from dprl.private_evaluation.recentred_intervals import INTERVAL_SETTINGS, recentred_intervals
+from dprl.private_evaluation.recentred_intervals import (
+    INTERVAL_SETTINGS,
+    LARGEST_FIRST_NOISE,
+    fewest_for_intervals,
+    recentred_intervals,
+)
 from dprl.private_evaluation.working_model import WorkingModel
 from dprl.trajectories import simulate
 
@@ -24,6 +30,7 @@ def a_release(**changes):
         sampling_covariance=np.diag([16.0, 9.0]),
         spread_ratio=0.5,
         theta=np.empty(0),
+        first_noise=0.05,
         guarantee=PROMISE,
     )
     return replace(release, **changes)
@@ -65,6 +72,38 @@ def test_they_cover(wrong):
         low, high = recentred_intervals(release)
         hits.append(((low <= truth) & (truth <= high)).mean())
     assert 0.9 < np.mean(hits) <= 1.0
+
+
+@pytest.mark.parametrize("start", ["first", "uniform"])
+def test_too_few_trajectories_are_refused_whatever_the_data(start):
+    """The least number is public: just below it a release is refused, at it it is not."""
+    chain = Chain(10, start=start)
+    model = WorkingModel.equal_chain(chain)
+    needed = fewest_for_intervals(model, PROMISE)
+    for n in (needed - 1, needed):
+        release = recentre_shape_clip(
+            simulate(chain, n, np.random.default_rng(3)),
+            model,
+            PROMISE,
+            f_max=1.0,
+            settings=INTERVAL_SETTINGS,
+            rng=np.random.default_rng(4),
+        )
+        assert (release.first_noise > LARGEST_FIRST_NOISE) == (n < needed)
+        if n < needed:
+            with pytest.raises(ValueError, match="too few trajectories"):
+                recentred_intervals(release)
+        else:
+            low, high = recentred_intervals(release)
+            assert (low < high).all()
+
+
+def test_the_first_noise_by_hand():
+    """All start in the first of two states: p = 1, and the noise of a value is sqrt(2) z / n."""
+    model = WorkingModel.equal_chain(Chain(2, start="first"))
+    mu = gaussian_mu(1.0, 1e-6) * np.sqrt(INTERVAL_SETTINGS.shares[0])
+    needed = fewest_for_intervals(model, PROMISE)
+    assert needed == np.ceil(np.sqrt(2) / mu / LARGEST_FIRST_NOISE)
 
 
 def test_bad_input_is_refused():

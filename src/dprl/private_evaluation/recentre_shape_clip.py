@@ -124,6 +124,9 @@ class RecentredValues:
         Released E min(||S^{-1/2} u|| / R, 1)^2 over its value under the working model.
     theta : ndarray, shape (k,)
         The last working model.
+    first_noise : float
+        Root mean square of the noise of round 0 in the values, by the visits that the working model
+        expects before it is fitted, in units of the range of the returns; public.
     guarantee : Guarantee
     """
 
@@ -133,6 +136,7 @@ class RecentredValues:
     sampling_covariance: FloatArray
     spread_ratio: float | None
     theta: FloatArray
+    first_noise: float
     guarantee: Guarantee
 
 
@@ -166,6 +170,7 @@ def recentre_shape_clip(
     Examples
     --------
     >>> from dprl.mdp import Chain
+    >>> from dprl.private_evaluation import NEIGHBOURS
     >>> from dprl.trajectories import chain_first_visit_returns
     >>> chain, rng = Chain(start="first"), np.random.default_rng(0)
     >>> data = chain_first_visit_returns(chain, 10_000, rng)
@@ -229,6 +234,7 @@ def recentre_shape_clip(
         sampling_covariance=plan.covariance / n,
         spread_ratio=ratio,
         theta=theta,
+        first_noise=float(np.sqrt(np.mean((release.sigma / (n * visits)) ** 2))),
         guarantee=guarantee,
     )
 
