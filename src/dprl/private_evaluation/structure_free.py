@@ -67,6 +67,7 @@ def recentre_clip_structure_free(
     Examples
     --------
     >>> from dprl.mdp import Chain
+    >>> from dprl.private_evaluation import NEIGHBOURS
     >>> from dprl.trajectories import chain_first_visit_returns
     >>> chain, rng = Chain(start="first"), np.random.default_rng(0)
     >>> data = chain_first_visit_returns(chain, 10_000, rng)
