@@ -40,7 +40,7 @@ the whitened residual ||W'(b_i - A_i theta)|| of a trajectory, b = r. The noise 
 norm of about 2 sigma sqrt(d), which is to be at most 1 - gamma, the least singular value
 of the whitened A where one feature is constant; its radius is taken to be the number of features,
 d, the largest that whitened matrices have on average, or what the user knows. And below
-:data:`_FEWEST` there is no radius to be found.
+``_FEWEST`` there is no radius to be found.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Heard(NamedTuple):
         What the noise was added to.
     output : ndarray
         The sum, as the mechanism got it.
-    draws : ndarray, shape (K, *value.shape)
+    draws : ndarray, shape of K values
         More draws of the noise, or its images of the K unit vectors.
     """
 
@@ -63,7 +63,7 @@ class HeardRound(NamedTuple):
     ----------
     shift : ndarray
         Value on X less value on X'.
-    draws, draws_other : ndarray, shape (K, *shift.shape)
+    draws, draws_other : ndarray, shape of K shifts
         Of the noise on X and on X', as in :class:`Heard`; from the same random numbers.
     """
 
