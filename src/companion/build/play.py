@@ -53,7 +53,8 @@ def parse_values(texts: Sequence[str]) -> dict[str, Any]:
 def render(root: Path, page: str, notebook: Any) -> Path:
     """Write a notebook and its page, alone; where the page is.
 
-    If Jupyter Book fails, it is a :class:`~companion.build.execution.PageError` that says where the notebook is.
+    If Jupyter Book fails, it is a :class:`~companion.build.execution.PageError` that says where
+    the notebook is.
     """
     place = root / PLACE
     shutil.rmtree(place, ignore_errors=True)

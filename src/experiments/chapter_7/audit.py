@@ -311,7 +311,7 @@ def spread_row(epsilon: float, delta: float, seed: int) -> dict[str, Any]:
 def audit_table(
     promises: Sequence[tuple[float, float]], sizes: AuditSizes, seed: int
 ) -> pd.DataFrame:
-    """All audits, with the columns ``COLUMNS``; mechanisms "broken: ..." are versions with a mistake.
+    """All audits, with ``COLUMNS``; mechanisms "broken: ..." are versions with a mistake.
 
     Parameters
     ----------
