@@ -267,7 +267,9 @@ def _archives(place: Path) -> Iterator[Path]:
     for name, folders in parts.items():
         archive = place / f"{name}.zip"
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-            for path in [*wheels, *sorted(p for f in folders for p in f.rglob("*.ipynb"))]:
+            loose = place.glob("*.ipynb") if name == "book" else ()
+            inside = (path for folder in folders for path in folder.rglob("*.ipynb"))
+            for path in [*wheels, *sorted([*loose, *inside])]:
                 file.write(path, path.relative_to(place))
         yield archive
     source = _source_archive(place)
