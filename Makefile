@@ -49,7 +49,7 @@ paper: ## The same with the sizes of the papers; records results in data/results
 
 # What else the command line names are parameters of the page.
 page: venv ## Execute a page with other values and open it (PAGE=3-policy-evaluation/dp-lsw epsilon=1)
-	@$(PY) -m companion.build.play --profile $(PROFILE) $(PAGE) \
+	@$(PY) -m companion.build.play $(PAGE) profile=$(PROFILE) \
 	  $(filter-out PAGE=% PROFILE=% PYTHON=% JOBS=%,$(MAKEOVERRIDES))
 
 lab: venv ## Open copies of the pages in JupyterLab (75 MB more in .venv, once)

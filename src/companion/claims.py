@@ -347,9 +347,9 @@ def not_checkable(claim_id: str, /, reason: str) -> Badge:
     return _record(claim, "not checkable", {}, " ".join(reason.split()), run)
 
 
-def _require(fine: object, where: str, message: str) -> None:
+def _require(fine: object, where: str, message: str, error: type[ClaimError] = ClaimError) -> None:
     if not fine:
-        raise ClaimError(f"{where}: {message}")
+        raise error(f"{where}: {message}")
 
 
 def _find(claim_id: str, run: Run) -> Claim:
@@ -391,25 +391,28 @@ def _derive(claim_id: str, outcome: Mapping[str, bool | None]) -> str:
     nothing = "nothing was computed; give printed= or reproduced="
     _require(printed is not None, claim_id, nothing)
     if printed:
-        if corrected is False or under_conditions is False:
-            raise _UndecidedError(
-                f"{claim_id}: it holds as printed, so corrected and under_conditions must be true "
-                "or left out"
-            )
+        _require(
+            corrected is not False and under_conditions is not False,
+            claim_id,
+            "it holds as printed, so corrected and under_conditions must be true or left out",
+            _UndecidedError,
+        )
         return "holds"
-    if corrected is False:
-        raise _UndecidedError(f"{claim_id}: false as printed, and its corrected version fails too")
+    both_false = "false as printed, and its corrected version fails too"
+    _require(corrected is not False, claim_id, both_false, _UndecidedError)
     _require(
         not (under_conditions and corrected),
         claim_id,
         "under_conditions and corrected are both true; "
         "leave one out, they lead to different verdicts",
     )
-    if not (under_conditions or corrected):
-        raise _UndecidedError(
-            f"{claim_id}: a false statement needs a corrected version (corrected=True) "
-            "or conditions under which it survives (under_conditions=True)"
-        )
+    _require(
+        under_conditions or corrected,
+        claim_id,
+        "a false statement needs a corrected version (corrected=True) "
+        "or conditions under which it survives (under_conditions=True)",
+        _UndecidedError,
+    )
     return "holds with conditions" if under_conditions else "false as printed"
 
 

@@ -469,6 +469,20 @@ def _stop(_signal: int, _frame: object) -> None:
     sys.exit(128 + signal.SIGTERM)  # an exception, so that the stage is removed
 
 
+def exit_status(page: str, work: Callable[[], object]) -> int:
+    """Do a command's work on a page; 1 if the page failed, 130 if it was interrupted."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        work()
+    except PageError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"page {page} interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; 1 if the page failed, 130 if it was interrupted."""
     parser = argparse.ArgumentParser(
@@ -486,16 +500,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="put results there, publish nothing else",
     )
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, _stop)
-    try:
-        execute_page(PageRun(Path.cwd().resolve(), **vars(options)))
-    except PageError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"page {options.page} interrupted", file=sys.stderr)
-        return 130
-    return 0
+    root = Path.cwd().resolve()
+    return exit_status(options.page, lambda: execute_page(PageRun(root, **vars(options))))
 
 
 if __name__ == "__main__":

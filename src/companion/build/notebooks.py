@@ -249,9 +249,9 @@ def write(root: Path, pages: Sequence[str]) -> list[Path]:
     names, macros = plain.names_of_book(root, pages), macros_of(root)
     for page in pages:
         path = freshness.product_path(root, page, "ipynb")
-        executed = json.loads(path.read_text(encoding="utf-8"))
+        executed, extra = json.loads(path.read_text(encoding="utf-8")), extra_of(root, page)
         for folder, student in (("", False), ("student", True)):
-            made = portable(executed, names, macros, extra_of(root, page), student=student)
+            made = portable(executed, names, macros, extra, student=student)
             target = place / folder / f"{page}.ipynb"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -280,23 +280,18 @@ def _archives(place: Path) -> Iterator[Path]:
 def _source_archive(place: Path) -> Path | None:
     """The source as it was committed last; None where there is no repository of Git."""
     path = place / "source.zip"
-    root = place.parents[1]
-    command = ["git", "archive", "--format=zip", "--prefix=dprl/", f"--output={path}", "HEAD"]
-    try:
-        done = subprocess.run(command, cwd=root, capture_output=True, check=False)
-    except FileNotFoundError:
-        return None
-    return path if done.returncode == 0 else None
+    wrote = _git(place.parents[1], "archive", "--prefix=dprl/", f"--output={path}", "HEAD")
+    return None if wrote is None else path
 
 
-def commit(root: Path) -> str:
-    """The last commit, abbreviated; empty where there is no repository of Git."""
+def _git(root: Path, *arguments: str) -> str | None:
+    """What Git says; None where there is no Git or no repository."""
+    command = ["git", *arguments]
     try:
-        command = ["git", "rev-parse", "--short=10", "HEAD"]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 _WHAT = {
@@ -312,7 +307,7 @@ def page(root: Path) -> str:
     for path in sorted((root / PLACE).glob("*.zip")):
         what = _WHAT.get(path.stem, "the pages of the chapter")
         if path.stem == "source":
-            what += f", commit {commit(root)}"
+            what += f", commit {_git(root, 'rev-parse', '--short=10', 'HEAD')}"
         link = f'<a href="../../downloads/{path.name}" download>{path.name}</a>'
         rows.append(f"| {link} | {what} | {path.stat().st_size / 1e6:.1f} MB |")
     return _INTRODUCTION.format(rows="\n".join(rows))

@@ -10,11 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from companion.build.execution import PageError, PageRun, try_page
-from companion.build.site import PAGES
-from companion.files import PROFILES, available_cores, write_atomic
+from companion.build.execution import PageError, PageRun, exit_status, try_page
+from companion.build.site import PAGES, jupyter_book
+from companion.files import available_cores, write_atomic
 
 PLACE = Path("_build/play")
 _SITE = Path("_build/html")  # below the place
@@ -66,17 +62,8 @@ def render(root: Path, page: str, notebook: Any) -> Path:
     entry = f"{PAGES}{page}"
     write_atomic(place / f"{entry}.ipynb", json.dumps(notebook, indent=1, ensure_ascii=False))
     write_atomic(place / "_toc.yml", yaml.safe_dump({"format": "jb-book", "root": entry}))
-    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
-    done = subprocess.run(
-        # Links to other pages lead nowhere here, which is no fault: neither -n nor -W.
-        [*command, "build", ".", "--quiet"],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(root / "src")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    # Links to other pages lead nowhere here, which is no fault: neither -n nor -W.
+    done = jupyter_book(place, "--quiet")
     if done.returncode:
         last = "\n".join(done.stdout.splitlines()[-5:])
         raise PageError(
@@ -99,26 +86,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("page", help="page name, such as 3-policy-evaluation/dp-lsw")
     parser.add_argument("values", nargs="*", metavar="name=value", help="of its parameters")
-    parser.add_argument("--profile", default="quick", choices=PROFILES)
     parser.add_argument("--no-open", action="store_true", help="only say where the page is")
     options = parser.parse_args(argv)
     root = Path.cwd().resolve()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
+
+    def play() -> None:
         values = parse_values(options.values)
-        profile = values.pop("profile", options.profile)
+        profile = values.pop("profile", "quick")
         run = PageRun(root, options.page, profile, workers=available_cores(), tried=values)
         path = render(root, options.page, try_page(run))
-    except PageError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"page {options.page} interrupted", file=sys.stderr)
-        return 130
-    print(f"{path.relative_to(root)}")
-    if not options.no_open:
-        webbrowser.open(path.as_uri())
-    return 0
+        print(path.relative_to(root))
+        if not options.no_open:
+            webbrowser.open(path.as_uri())
+
+    return exit_status(options.page, play)
 
 
 if __name__ == "__main__":

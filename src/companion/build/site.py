@@ -128,13 +128,12 @@ def _refuse_stale(root: Path, profile: str) -> None:
         )
 
 
-def _run_jupyter_book(root: Path) -> None:
+def jupyter_book(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Let Jupyter Book build the book in a folder; ``stdout`` is all that it says."""
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
-    command += ["build", ".", "--path-output", str(_NEXT), "-W", "-n", "--keep-going"]
-    (root / _LOG).parent.mkdir(parents=True, exist_ok=True)
-    result = subprocess.run(
-        command,
-        cwd=root,
+    return subprocess.run(
+        [*command, "build", ".", *options],
+        cwd=folder,
         # Not SOURCE_DATE_EPOCH: Sphinx would print its year as that of the copyright.
         env={**os.environ, "PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
@@ -142,6 +141,11 @@ def _run_jupyter_book(root: Path) -> None:
         text=True,
         check=False,
     )
+
+
+def _run_jupyter_book(root: Path) -> None:
+    (root / _LOG).parent.mkdir(parents=True, exist_ok=True)
+    result = jupyter_book(root, "--path-output", str(_NEXT), "-W", "-n", "--keep-going")
     log = _ANSI.sub("", result.stdout).replace(f"{root}{os.sep}", "")
     (root / _LOG).write_text(log, encoding="utf-8")
     if result.returncode:

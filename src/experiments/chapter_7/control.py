@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from dprl._validation import FloatArray, IntArray
+from dprl.intervals import clopper_pearson_lower
 from dprl.mdp import MarkovDecisionProcess
 from dprl.privacy import Guarantee
 from dprl.private_evaluation import NEIGHBOURS
@@ -177,7 +177,7 @@ def summarise(trials: Iterable[pd.DataFrame]) -> pd.DataFrame:
     for key, losses in table.groupby(KEYS, sort=False)["loss"]:
         x = np.sort(losses.to_numpy())
         good, runs = int((x <= 0.01).sum()), x.size
-        low = float(stats.beta.ppf(0.01, good, runs - good + 1)) if good else 0.0
+        low = float(clopper_pearson_lower(good, runs, 0.01))
         ninety_five = float(x[int(np.ceil(0.95 * runs)) - 1])
         rows.append([*key, float(x.mean()), ninety_five, good / runs, low, runs])
     columns = [*KEYS, "loss_mean", "loss_95", "within", "within_99", "runs"]

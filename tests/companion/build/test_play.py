@@ -99,12 +99,12 @@ def test_only_the_page_is_rendered(root, monkeypatch):
     write_atomic(root / "book/nb/other.claims.json", "[]")
     seen = {}
 
-    def run(command, cwd, **_):
+    def build(cwd, *options):
         seen["toc"] = yaml.safe_load((cwd / "_toc.yml").read_text())
         seen["files"] = sorted(str(p.relative_to(cwd)) for p in cwd.rglob("*") if p.is_file())
         return type("Done", (), {"returncode": seen.get("returncode", 0), "stdout": "the cause"})
 
-    monkeypatch.setattr(play.subprocess, "run", run)
+    monkeypatch.setattr(play, "jupyter_book", build)
     page = play.render(root, PAGE, {"cells": []})
     assert page == root / f"_build/play/_build/html/book/nb/{PAGE}.html"
     assert seen["toc"] == {"format": "jb-book", "root": f"book/nb/{PAGE}"}
