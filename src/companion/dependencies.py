@@ -302,7 +302,9 @@ def versions_of(libraries: Iterable[str]) -> dict[str, str]:
 #: Of the plumbing, what shows results or keeps them, and computes nothing.
 SHOWING = frozenset(
     f"companion.{name}"
-    for name in ("card", "claims", "dependencies", "figures", "files", "published", "records")
+    for name in (
+        *("card", "claims", "dependencies", "exercise", "figures", "files", "published", "records"),
+    )
 )
 
 

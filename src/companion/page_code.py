@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Sequence
 
 #: They show what was computed; a statement of a page that only calls them does not count.
-_SHOWING = frozenset({"card", "claims", "figures"})
+_SHOWING = frozenset({"card", "claims", "exercise", "figures"})
 
 
 def code_of_page(page: str) -> str:

@@ -18,6 +18,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
 from companion.build import site
+from companion.exercise import RIGHT, Answer
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / site.SITE
@@ -288,3 +289,52 @@ def test_verdicts_are_readable_and_never_said_by_colour_alone(visitor):
     assert visitor.violations(["color-contrast"]) == []
     visitor.darken()
     assert visitor.violations(["color-contrast"]) == []
+
+
+def test_an_answer_is_judged_on_the_site_as_in_a_notebook(visitor):
+    name = next(n for n in PAGES if "exercise-answer" in (SITE / n).read_text(encoding="utf-8"))
+    visitor.open(name)
+    place = visitor.tab.locator(".exercise-answer").first
+    field, verdict = place.get_by_role("textbox", name="Your answer"), place.get_by_role("status")
+    right = place.evaluate("e => e.dataset.value")
+    data = {k: float(place.evaluate(f"e => e.dataset.{k}")) for k in ("value", "rtol", "atol")}
+    answer = Answer(label="ex-1-one", what="", **data)
+
+    def judged(text):
+        field.fill(text)
+        assert verdict.inner_text() == ""
+        field.press("Enter")
+        return verdict.inner_text()
+
+    assert judged(right).endswith(RIGHT)
+    for factor in (-1, 2, 0.5, 100, 0.01, 7.7, 1.001 + answer.rtol):
+        assert judged(repr(answer.value * factor)).endswith(answer.judge(answer.value * factor))
+    # by the keyboard alone: a Tab from the field is the button
+    field.fill(right)
+    field.press("Tab")
+    assert visitor.tab.evaluate("document.activeElement.textContent") == "Check"
+    visitor.tab.keyboard.press("Space")
+    assert verdict.inner_text().endswith(RIGHT)
+    assert visitor.violations() == []
+    visitor.darken()
+    assert visitor.violations(["color-contrast"]) == []
+    assert visitor.trouble == []
+
+
+def test_numbers_may_be_written_in_many_ways(visitor):
+    visitor.open(next(n for n in PAGES if "exercise-answer" in (SITE / n).read_text("utf-8")))
+    place = visitor.tab.locator(".exercise-answer").first
+    field, verdict = place.get_by_role("textbox"), place.get_by_role("status")
+    for value, texts in {
+        "0.25": ["1/4", "25 %", "2.5e-1", " .25", "0.250", "2.5*10^-1", "250/1,000"],
+        "-1000": ["-1,000", "\N{MINUS SIGN}1000", "-1e3", "-1 000", "-10^3"],
+    }.items():
+        place.evaluate("(e, v) => { e.dataset.value = v; e.dataset.atol = 0 }", value)
+        for text in texts:
+            field.fill(text)
+            field.press("Enter")
+            assert verdict.inner_text().endswith(RIGHT), text
+    for text in ("", "a half", "1/0", "1,00", "--1", "1/2/3"):
+        field.fill(text)
+        field.press("Enter")
+        assert "This is no number" in verdict.inner_text(), text

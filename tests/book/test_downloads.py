@@ -40,7 +40,8 @@ pytestmark = pytest.mark.site
 def installed(tmp_path_factory):
     """Both wheels of the archive, in a folder of their own."""
     folder = tmp_path_factory.mktemp("downloads")
-    zipfile.ZipFile(DOWNLOADS / "book.zip").extractall(folder)
+    for archive in ("book.zip", "student.zip"):
+        zipfile.ZipFile(DOWNLOADS / archive).extractall(folder)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     wheels = sorted(map(str, folder.glob("*.whl")))
     assert len(wheels) == 2
@@ -50,7 +51,7 @@ def installed(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, f"student/{PAGES[0]}"])
 def test_a_notebook_of_the_archive_runs_without_the_repository(installed, page):
     # -S: the paths that an editable installation adds are not followed
     environment = {name: value for name, value in os.environ.items() if "DPRL" not in name}
@@ -71,6 +72,8 @@ def test_a_notebook_of_the_archive_runs_without_the_repository(installed, page):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     places = done.stdout.split()[-2:]
     assert all(place.startswith(str(installed)) for place in places)
+    # a student's cells run as they are, and know that there is an answer
+    assert ("no answer yet" in done.stdout) == page.startswith("student/")
 
 
 def test_every_page_has_a_readable_notebook_and_all_archives_are_there():

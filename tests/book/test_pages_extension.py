@@ -22,9 +22,9 @@ only_build_toc_files: true
 execute: {{execute_notebooks: "off"}}
 parse: {{myst_enable_extensions: [colon_fence, dollarmath]}}
 sphinx:
-  extra_extensions: [sphinx_proof]
+  extra_extensions: [sphinx_proof, sphinx_exercise]
   config: {{nb_render_markdown_format: myst}}
-  local_extensions: {{pages: {ROOT / "book" / "_ext"}}}
+  local_extensions: {{pages: {ROOT / "book" / "_ext"}, answers: {ROOT / "book" / "_ext"}}}
 """
 TEXT = """\
 # First
@@ -82,8 +82,16 @@ def page():
     ]
     glued = [output("line", svg.format(80)), output("line-narrow", svg.format(50))]
     figure = ":::{glue:figure} line\n:alt: A line.\n\nThe line.\n:::"
+    exercise = ":::{exercise-start} One\n:label: ex-one\n:::\nHow many?\n:::{exercise-end}\n:::"
+    fields = {"label": "ex-one", "value": 3.0, "what": "<cats>", "rtol": 0.01, "atol": 0.5}
+    answer = {
+        "output_type": "display_data",
+        "data": {"text/plain": "answer: 3"},
+        "metadata": {"answer": fields},
+    }
+    glued.append(answer)
     cells = [
-        {"cell_type": "markdown", "metadata": {}, "id": "a", "source": "# Page"},
+        {"cell_type": "markdown", "metadata": {}, "id": "a", "source": f"# Page\n\n{exercise}"},
         {
             "cell_type": "code",
             "metadata": {},
@@ -150,6 +158,19 @@ def test_a_page_shows_verdicts_evidence_and_figures(book):
     assert re.search(r'href="book/nb/3-x/page.html#claim-thesis-3-2"', html)
     for where in (html, (book / f"_build/html/book/nb/{PAGE}.html").read_text()):
         assert where.count("for-wide") == where.count("for-narrow") == 1
+    box = re.search(r'id="ex-one".*?<div class="exercise-answer" hidden([^>]*)>', where, re.DOTALL)
+    assert 'data-value="3.0"' in box[1]
+    assert 'data-what="&lt;cats&gt;"' in box[1]
+
+
+def test_an_answer_needs_its_exercise(book, tmp_path):
+    damaged = tmp_path / "book"
+    shutil.copytree(book, damaged, ignore=shutil.ignore_patterns("_build"))
+    path = damaged / f"book/nb/{PAGE}.ipynb"
+    path.write_text(path.read_text().replace(":label: ex-one", ":label: ex-two"))
+    done = build(damaged)
+    assert done.returncode != 0
+    assert f"book/nb/{PAGE}: no exercise has the label ex-one" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ Written to ``_build/notebooks``:
     the page with its outputs, in Markdown that plain Jupyter shows (:mod:`companion.build.plain`);
     figures stand below the code that draws them, with their captions;
 ``student/<chapter>/<page>.ipynb``
-    the same without outputs and solutions; where a solution computes a value, it is named;
+    the same without outputs and solutions; where a solution computes an answer, a cell checks the
+    reader's (:mod:`companion.exercise`);
 ``dprl-*.whl``, ``dprl_book-*.whl``
     the package, and what the pages need beside it: the studies, the plumbing, claims and records;
 ``<chapter>.zip``, ``book.zip``, ``student.zip``
@@ -30,6 +31,7 @@ from typing import Any
 
 import yaml
 
+from companion import exercise
 from companion.build import freshness, plain
 
 PLACE = Path("_build/notebooks")
@@ -40,9 +42,8 @@ _INSTALL = """\
 %load_ext companion.outcomes"""
 #: What the wheel of the book holds beside its packages.
 _DATA = ("book/claims.yml", "data/published", "data/results/paper", "data/results/laptop")
-_SOLUTION = re.compile(r"^(:{3,})\{solution-start\}.*?^\1$", re.DOTALL | re.MULTILINE)
+_SOLUTION = re.compile(r"^(:{3,})\{solution-start\} *(\S*).*?^\1$", re.DOTALL | re.MULTILINE)
 _SOLUTION_END = re.compile(r"^(:{3,})\{solution-end\}\n\1$", re.MULTILINE)
-_EXPECTED = re.compile(r"expected:\s*(.+)")
 
 
 class NotebookError(Exception):
@@ -139,14 +140,13 @@ def _handed_over(cells: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], di
 
 
 def _without_solutions(cells: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Cells, each solution replaced by an empty cell that names the expected values."""
-    inside, expected = False, []
+    """Cells, each solution replaced by one that checks its answers, or has room for one."""
+    inside = ""  # the exercise whose solution it is
+    answers = exercise.answers_of(cells)
     for cell in cells:
         if cell["cell_type"] == "code":
             if not inside:
                 yield dict(cell)
-            for output in cell.get("outputs", ()) if inside else ():
-                expected += _EXPECTED.findall(_joined(output.get("text", "")))
             continue
         text = _joined(cell["source"])
         while text:
@@ -155,10 +155,22 @@ def _without_solutions(cells: Sequence[Mapping[str, Any]]) -> Iterator[dict[str,
             if not inside and before.strip():
                 yield {**cell, "source": before}
             if mark and inside:
-                values = "".join(f"\n# expected: {value}" for value in expected)
-                yield {**_code({"source": f"# your answer{values}", "metadata": {}}), "id": ""}
-                expected = []
-            inside = inside != bool(mark)
+                asked = [each for each in answers if each.label == inside]
+                yield {**_code({"source": _checking(asked), "metadata": {}}), "id": ""}
+            if mark:
+                inside = "" if inside else mark[2]
+
+
+def _checking(answers: Sequence[exercise.Answer]) -> str:
+    """Code that checks a student's answers, and runs as it is."""
+    if not answers:
+        return "# your answer"
+    lines = ["# your answer: compute it above the check, and put it in place of the dots"]
+    lines += ["from companion import exercise", ""]
+    for each in answers:
+        what = f", {json.dumps(each.what, ensure_ascii=False)}" if each.what else ""
+        lines.append(f'exercise.check("{each.label}", ...{what})')
+    return "\n".join(lines)
 
 
 def macros_of(root: Path) -> str:
@@ -173,8 +185,11 @@ def macros_of(root: Path) -> str:
     return f"${''.join(lines)}$"
 
 
-def build_wheels(root: Path, folder: Path) -> None:
-    """Build the wheels of the package and of what the pages need beside it."""
+def build_wheels(root: Path, folder: Path, answers: Sequence[exercise.Answer] = ()) -> None:
+    """Build the wheels of the package and of what the pages need beside it.
+
+    The latter holds the ``answers`` of the pages' exercises.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary)
         project = _project_of_book(root)
@@ -187,6 +202,8 @@ def build_wheels(root: Path, folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             copy = shutil.copytree if (root / name).is_dir() else shutil.copy
             copy(root / name, target)
+        listed = exercise.to_json(answers)
+        (source / "companion" / "_book" / exercise.FILE).write_text(listed, encoding="utf-8")
         for place in (root, source):
             done = subprocess.run(
                 [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -247,15 +264,17 @@ def write(root: Path, pages: Sequence[str]) -> list[Path]:
     if missing:
         raise NotebookError(f"not executed yet: {', '.join(missing)}; run make book")
     names, macros = plain.names_of_book(root, pages), macros_of(root)
+    answers: list[exercise.Answer] = []
     for page in pages:
         path = freshness.product_path(root, page, "ipynb")
         executed, extra = json.loads(path.read_text(encoding="utf-8")), extra_of(root, page)
+        answers += exercise.answers_of(executed["cells"])
         for folder, student in (("", False), ("student", True)):
             made = portable(executed, names, macros, extra, student=student)
             target = place / folder / f"{page}.ipynb"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
-    build_wheels(root, place)
+    build_wheels(root, place, answers)
     return list(_archives(place))
 
 
@@ -296,7 +315,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 _WHAT = {
     "book": "all pages, with outputs",
-    "student": "all pages without outputs and solutions",
+    "student": "all pages without outputs and solutions; cells check your answers",
     "source": "the source of everything",
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from companion.build import notebooks, plain
+from companion.exercise import Answer
 from companion.files import write_atomic
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,8 +38,10 @@ def code(source, *outputs, tags=()):
     }  # fmt: skip
 
 
-def printed(text):
-    return {"output_type": "stream", "name": "stdout", "text": text}
+def answered(label, value, what):
+    fields = {"label": label, "value": value, "what": what, "rtol": 0.01, "atol": 0.5}
+    data = {"text/plain": f"answer: {value}"}
+    return {"output_type": "display_data", "data": data, "metadata": {"answer": fields}}
 
 
 PAGE = {
@@ -49,10 +52,10 @@ PAGE = {
         code("profile = 'quick'", tags=["injected-parameters", "remove-cell"]),
         code("draw()", figure("curve-narrow"), figure("curve"), glue("n", text_plain="'20'")),
         code("figures.number('x', 1)", tags=["remove-cell"]),
-        markdown("Before.\n\n:::{exercise-start} One\n:label: ex\n:::\nHow many?\n"
+        markdown("Before.\n\n:::{exercise-start} One\n:label: ex-one\n:::\nHow many?\n"
                  ":::{exercise-end}\n:::\n\n"
-                 ":::{solution-start} ex\n:class: dropdown\n:::\nBecause."),
-        code("print(f'expected: {3}')", printed("your value: ...   expected: 3\n")),
+                 ":::{solution-start} ex-one\n:class: dropdown\n:::\nBecause."),
+        code("exercise.answer('ex-one', 3, 'cats', atol=0.5)", answered("ex-one", 3, "cats")),
         markdown("So.\n\n:::{solution-end}\n:::\n\n## After"),
     ],
 }  # fmt: skip
@@ -92,12 +95,13 @@ def test_the_first_code_installs_what_the_page_needs():
     )
 
 
-def test_students_get_the_question_and_the_value_but_no_solution():
+def test_students_get_the_question_and_a_check_but_no_solution():
     texts = sources(made(student=True))
-    assert "# your answer\n# expected: 3" in texts
+    (check,) = (text for text in texts if text.startswith("# your answer"))
+    assert check.splitlines()[-2:] == ["", 'exercise.check("ex-one", ..., "cats")']
     assert any("How many?" in text for text in texts)
     assert texts[-1] == "## After"
-    assert not any("Because" in text or "So." in text or "{3}" in text for text in texts)
+    assert not any("Because" in text or "So." in text or "0.5" in text for text in texts)
     assert all(not cell.get("outputs") for cell in made(student=True))
     assert any("Because" in text for text in sources(made()))
 
@@ -122,7 +126,7 @@ def test_formulas_know_the_abbreviations_of_the_book():
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
-    notebooks.build_wheels(ROOT, folder)
+    notebooks.build_wheels(ROOT, folder, [Answer("ex-one", 3.0, "", 0.01, 0.0)])
     return {path.name.partition("-")[0]: zipfile.ZipFile(path) for path in folder.glob("*.whl")}
 
 
@@ -131,6 +135,8 @@ def test_the_wheel_of_the_book_holds_what_pages_read_and_not_the_package(wheels)
     assert "companion/_book/book/claims.yml" in names
     assert "companion/_book/data/results/paper/figure-3-1.csv" in names
     assert "experiments/chapter_4.py" in names
+    listed = json.loads(wheels["dprl_book"].read("companion/_book/book/answers.json"))
+    assert [each["label"] for each in listed] == ["ex-one"]
     assert not any(name.startswith("dprl/") for name in names)
     metadata = next(name for name in names if name.endswith("METADATA"))
     needs = wheels["dprl_book"].read(metadata).decode()
