@@ -16,7 +16,7 @@ PIP   := $(PY) -m pip --disable-pip-version-check --no-input
 PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book page lab notebooks test check paper verify mutate serve bench lock clean
+.PHONY: help venv book page lab notebooks slides test check paper verify mutate serve bench lock clean
 
 help: ## Show this list
 	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000] [PAGE=...] [SAMPLE=1]"
@@ -61,6 +61,9 @@ lab: venv ## Open copies of the pages in JupyterLab (75 MB more in .venv, once)
 
 notebooks: venv ## Write the executed pages as notebooks that run anywhere, with wheels and archives
 	@$(PY) -m companion.build.notebooks
+
+slides: venv ## Write the slides again into the site that is there (book/slides; seconds)
+	@$(PY) -m companion.build.slides
 
 verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1, STALE=1)
 	@$(PY) -m companion.build.verification $(if $(SAMPLE),--sample) $(if $(STALE),--stale) \

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +36,7 @@ from sphinx_proof.directive import ElementDirective
 from sphinx_proof.domain import ProofDomain
 
 from companion import claims, figures
+from companion.build import executed
 from companion.files import write_atomic
 
 logger = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class FigureOfPage(Figure, SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Write both renderings where Sphinx finds them, and place them."""
         page, name = self.arguments
-        glued = _figures(_executed(self.env, f"{page}.ipynb"))
+        glued = executed.read(_executed(self.env, f"{page}.ipynb")).figures
         if name not in glued:
             raise self.error(f"{page} has no figure {name}; it has {', '.join(glued)}")
         folder = Path(self.env.srcdir, "_build", "figures", page)
@@ -161,18 +161,6 @@ class FigureOfPage(Figure, SphinxDirective):
         narrow["classes"].append("for-narrow")
         figure.insert(1, narrow)
         return [figure]
-
-
-def _figures(path: Path) -> dict[str, str]:
-    """The figures that an executed page has glued, as SVG."""
-    found = {}
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        for output in cell.get("outputs", []):
-            book = output.get("metadata", {}).get("scrapbook", {})
-            drawn = output.get("data", {}).get(f"{book.get('mime_prefix')}image/svg+xml")
-            if drawn:
-                found[book["name"]] = "".join(drawn)
-    return found
 
 
 def _executed(env: BuildEnvironment, name: str) -> Path:

@@ -17,7 +17,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
-from companion.build import site
+from companion.build import site, slides
 from companion.exercise import RIGHT, Answer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +35,20 @@ PLACES = (
     "query => [...document.querySelectorAll(query)].filter(e => e.offsetParent)"
     ".map(e => e.getBoundingClientRect()).map(e => [e.top + scrollY, e.bottom + scrollY])"
 )
+# Of the slide that is shown: what stands beyond its edges, images that are small or not there.
+OVERFLOWS = """() => {
+  const slide = deck.getCurrentSlide(), edge = slide.getBoundingClientRect();
+  const scale = edge.height / 720;
+  const beyond = [...slide.querySelectorAll(":scope > :not(aside), :scope > div *")]
+    .filter((e) => !e.closest("mjx-assistive-mml"))
+    .map((e) => [e, e.getBoundingClientRect()])
+    .filter(([, place]) => place.bottom > edge.bottom + 1 || place.right > edge.right + 1);
+  const small = [...slide.querySelectorAll("img")]
+    .filter((e) => !e.naturalWidth || e.getBoundingClientRect().height < 300 * scale);
+  const cut = [...slide.querySelectorAll(":scope > div")]
+    .filter((e) => e.scrollHeight > e.clientHeight + 1);
+  return [...beyond.map(([e]) => e), ...small, ...cut].map((e) => e.outerHTML.slice(0, 80));
+}"""
 # What the theme and Sphinx make on every page, and no page of the book can change: rule, and what
 # the element's HTML or place must contain.
 THEME_MADE = {
@@ -206,6 +220,24 @@ def test_page(visitor, name):
         assert visitor.violations() == []
         visitor.darken()
         assert visitor.violations(["color-contrast"]) == []
+    assert visitor.trouble == []
+
+
+@pytest.mark.parametrize("name", [deck.name for deck in slides.decks(ROOT)])
+def test_slides(visitor, name):
+    """Every slide shows all that it has, and no formula fails."""
+    visitor.open(f"slides/{name}.html")
+    tab = visitor.tab
+    tab.wait_for_function("() => window.deck?.isReady()")
+    assert tab.locator("mjx-merror").count() == 0
+    assert "$" not in tab.locator(".slides").inner_text()
+    count = tab.evaluate("() => deck.getTotalSlides()")
+    assert 15 <= count <= 25
+    for number in range(count):
+        tab.evaluate("number => deck.slide(number)", number)
+        assert tab.evaluate(OVERFLOWS) == [], f"slide {number + 1}"
+    if visitor.kind == "desktop":
+        assert visitor.violations(["color-contrast", "image-alt", "link-name"]) == []
     assert visitor.trouble == []
 
 

@@ -17,7 +17,7 @@ from companion.page_code import code_of_page
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))
-PROSE = sorted(p for p in (ROOT / "book").rglob("*.md") if "nb" not in p.parts)
+PROSE = sorted(p for p in (ROOT / "book").rglob("*.md") if not {"nb", "slides"} & {*p.parts})
 PAGES = [*NOTEBOOKS, *PROSE]
 # Not lessons: the list of what is false, the tables of other pages, how the book is made.
 WITHOUT_EXERCISES = {"errata", "scorecard", "reproducing"}

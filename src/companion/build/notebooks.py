@@ -33,6 +33,7 @@ import yaml
 
 from companion import exercise
 from companion.build import freshness, plain
+from companion.build.executed import handed_over
 
 PLACE = Path("_build/notebooks")
 _PREFIX = "application/papermill.record/"
@@ -135,7 +136,7 @@ def _handed_over(cells: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], di
             if f"{_PREFIX}image/svg+xml" in output["data"]:
                 drawn.setdefault(cell["id"], []).append(name)
             else:
-                numbers[name] = _joined(output["data"][f"{_PREFIX}text/plain"]).strip("'")
+                numbers[name] = handed_over(_joined(output["data"][f"{_PREFIX}text/plain"]))
     return numbers, drawn
 
 

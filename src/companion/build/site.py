@@ -2,8 +2,8 @@
 
 The site is built from a clean state beside the last one and takes its place only when
 Jupyter Book has finished without a warning: a failed build leaves the last good site. The
-scorecard, the map of the house and the downloads are written first. In all functions ``root`` is
-the repository.
+scorecard, the map of the house and the downloads are written first, the slides into the new site.
+In all functions ``root`` is the repository.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from companion.build import freshness, house, notebooks, scorecard
+from companion.build import freshness, house, notebooks, scorecard, slides
 from companion.claims import ClaimError
 from companion.dependencies import sources_of
 from companion.files import digest, write_atomic
@@ -110,6 +110,10 @@ def build(root: Path, profile: str) -> None:
     shutil.rmtree(root / _NEXT, ignore_errors=True)
     _run_jupyter_book(root)
     _add_downloads(root)
+    try:
+        slides.write(root, root / _NEXT / "_build" / "html")
+    except slides.SlidesError as error:
+        raise SiteError(f"the slides are not made:\n{error}") from None
     _swap(root)
     freshness.write_stamp(root / _STAMP, made_from, freshness.digests(root / SITE))
 
