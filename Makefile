@@ -16,7 +16,7 @@ PIP   := $(PY) -m pip --disable-pip-version-check --no-input
 PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book page lab notebooks slides test check paper verify mutate serve bench lock clean
+.PHONY: help venv book page lab notebooks slides test check paper verify mutate serve links bench lock clean
 
 help: ## Show this list
 	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000] [PAGE=...] [SAMPLE=1]"
@@ -25,7 +25,7 @@ help: ## Show this list
 
 # A killed installation leaves packages that pip takes for complete: without the stamp the
 # whole environment is made again, never mended.
-venv: ## Make or complete .venv from requirements.lock (every other target does it when needed)
+venv: ## Make or complete .venv from requirements.lock (1.6 GB; every other target does it when needed)
 	@if $(WANTED) | cmp -s - $(STAMP); then exit 0; fi; \
 	set -e; \
 	command -v $(PYTHON) >/dev/null 2>&1 || \
@@ -41,14 +41,14 @@ venv: ## Make or complete .venv from requirements.lock (every other target does 
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .; \
 	$(WANTED) > $(STAMP)
 
-book: venv ## Execute the pages that changed and build the site (PROFILE=quick: about a minute)
+book: venv ## Execute the pages that changed and build the site (the first time 10 to 25 min)
 	@$(PY) -m companion.build --profile $(PROFILE) --jobs $(JOBS)
 
 paper: ## The same with the sizes of the papers; records results in data/results/paper
 	@$(MAKE) --no-print-directory book PROFILE=paper JOBS=1
 
 # What else the command line names are parameters of the page.
-page: venv ## Execute a page with other values and open it (PAGE=3-policy-evaluation/dp-lsw epsilon=1)
+page: venv ## Execute a page with other values and open it (PAGE=3-policy-evaluation/dp-lsw seed=5)
 	@$(PY) -m companion.build.play $(PAGE) profile=$(PROFILE) \
 	  $(filter-out PAGE=% PROFILE=% PYTHON=% JOBS=%,$(MAKEOVERRIDES))
 
@@ -86,19 +86,22 @@ serve: venv ## Show the built site at http://localhost:8000 (PORT=...)
 	@test -f _build/html/index.html || { echo "no site yet: make book" >&2; exit 1; }
 	@$(PY) -m http.server --bind localhost --directory _build/html $(PORT)
 
+links: venv ## Ask the addresses outside that the book names whether they answer (after make book)
+	@$(PY) -m companion.build.links
+
 bench: venv ## Measure speed and memory against references (PEERS=python: see benchmarks/peers.txt)
 	@$(PY) benchmarks/run.py
 	@$(PY) benchmarks/off_policy.py
 	@$(PY) benchmarks/membership.py $(if $(PEERS),--peers $(PEERS))
 
-lock: ## Write the lock files again from pyproject.toml (needs uv)
+lock: ## Write the lock files again from pyproject.toml (needs uv; UPGRADE=1: newest versions)
 	@command -v uv >/dev/null 2>&1 || { echo "uv is needed to write the lock file: pip install uv" >&2; exit 1; }
-	uv pip compile pyproject.toml --all-extras --universal --group book --group test --group cluster \
+	uv pip compile $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --universal --group book --group test --group cluster \
 	  --group build --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock
 	grep -v '^    --hash=' requirements.lock | sed 's/ \\$$//' > requirements.txt
-	uv pip compile --group lab --constraint requirements.txt --universal --python-version 3.11 \
+	uv pip compile $(if $(UPGRADE),--upgrade) --group lab --constraint requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements-lab.lock
 

@@ -235,6 +235,7 @@ def _project_of_book(root: Path) -> str:
         "[project]",
         'name = "dprl-book"',
         f'version = "{version}"',
+        f'requires-python = "{project["project"]["requires-python"]}"',
         f"dependencies = {json.dumps(needed)}",
         "[project.optional-dependencies]",
         "pages = []",
