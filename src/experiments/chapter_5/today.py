@@ -1,0 +1,97 @@
+"""Attacks and a defence as one would do them today: ``python -m experiments.chapter_5.today``.
+
+========  ==============================================================================
+run       what is computed
+========  ==============================================================================
+shadows   LiRA and RMIA, shadows of the own pool or of another oracle
+          (:mod:`experiments.chapter_5.shadow_tables`), M = 20, 100 and 400
+========  ==============================================================================
+
+With ``--size small`` a run takes minutes on two cores, and its tables have names that end in
+"-small"; with ``--size large`` it takes hours. Both are kept under ``data/results/laptop``. What
+was computed before is used. The rules by which the large ones are read stand on the pages, and were
+fixed before the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import pandas as pd
+
+from companion import records
+from experiments.chapter_5 import leaks, shadow_tables, sizes
+from experiments.chapter_5.leaks import LeakSettings
+
+_STUDY = replace(sizes.LAPTOP.studies[0], trajectories=1_000, name="Hopper-v5-50-today")
+
+#: Leaks of the run "shadows".
+SHADOWS = {
+    "small": (sizes.LEAK,),
+    "large": tuple(
+        LeakSettings(
+            _STUDY,
+            oracles=(0, 1, 2, 3),
+            size=size,
+            models=8,
+            twins=0,
+            updates=(3_000,),
+            fresh=1_000,
+        )
+        for size in (20, 100, 400)
+    ),
+}
+
+
+def shadows(size: str, folder: Path) -> tuple[dict[str, pd.DataFrame], object]:
+    """The table ``attacks-today``, and the settings it was made with."""
+    parts = [shadow_tables.table(leaks.run(one, folder)) for one in SHADOWS[size]]
+    about = [dataclasses.asdict(one) for one in SHADOWS[size]]
+    return {"attacks-today": pd.concat(parts, ignore_index=True)}, about
+
+
+Run = Callable[[str, Path], tuple[dict[str, pd.DataFrame], object]]
+RUNS: dict[str, Run] = {"shadows": shadows}
+_SUFFIX = {"small": "-small", "large": ""}
+_LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy", "dp-accounting", "scipy")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; see the module."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.chapter_5.today",
+        description="Attacks and a defence as one would do them today; records the tables.",
+    )
+    parser.add_argument("--run", choices=RUNS, required=True)
+    parser.add_argument("--size", choices=tuple(_SUFFIX), default="large")
+    parser.add_argument("--folder", type=Path, default=Path("_build/membership"))
+    parser.add_argument("--records", type=Path, default=None, help="instead of data/results")
+    options = parser.parse_args(argv)
+    start = time.perf_counter()
+    tables, about = RUNS[options.run](options.size, options.folder)
+    for name, table in tables.items():
+        records.keep(
+            name + _SUFFIX[options.size],
+            table,
+            profile="laptop",
+            command=f"{parser.prog} --run {options.run} --size {options.size}",
+            seed=sizes.LEAK.seed,
+            parameters={"settings": about},
+            seconds=time.perf_counter() - start,
+            libraries=_LIBRARIES,
+            device=jax.devices()[0].device_kind,
+            folder=options.records,
+        )
+        print(table.round(3).to_string(index=False), file=sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
