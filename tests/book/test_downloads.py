@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from companion.build import notebooks, site
+from companion.build import executed, notebooks, site
 
 ROOT = Path(__file__).resolve().parents[2]
 DOWNLOADS = ROOT / site.SITE / "downloads"
@@ -87,3 +87,19 @@ def test_every_page_has_a_readable_notebook_and_all_archives_are_there():
     made = {path.name for path in (ROOT / notebooks.PLACE).glob("*.zip")}
     assert {"book.zip", "student.zip"} <= made
     assert {path.name for path in DOWNLOADS.iterdir()} == made
+
+
+def test_every_figure_is_in_the_archive_of_figures():
+    names = zipfile.ZipFile(DOWNLOADS / "figures.zip").namelist()
+    assert len(set(names)) == len(names)
+    for page in site.pages(ROOT):
+        drawn = executed.read(ROOT / "book" / "nb" / f"{page}.ipynb").figures
+        for name in (name for name in drawn if not name.endswith("-narrow")):
+            for suffix in ("svg", "png", "txt"):
+                assert f"{page}--{name}.{suffix}" in names
+    with zipfile.ZipFile(DOWNLOADS / "figures.zip") as archive:
+        text = archive.read("3-policy-evaluation/dp-lsw--psi-over-k.txt").decode()
+        assert "The noise has to guard against" in text
+        assert archive.read("3-policy-evaluation/dp-lsw--psi-over-k.png")[:4] == b"\x89PNG"
+    assert "3-policy-evaluation/data/figure-3-1.csv" in names
+    assert "3-policy-evaluation/data/figure-3-1.json" in names

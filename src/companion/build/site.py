@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from companion.build import freshness, house, notebooks, scorecard, slides
+from companion.build import figure_archive, freshness, house, notebooks, scorecard, slides
 from companion.claims import ClaimError
 from companion.dependencies import sources_of
 from companion.files import digest, write_atomic
@@ -98,6 +98,7 @@ def build(root: Path, profile: str) -> None:
     _refuse_stale(root, profile)
     try:
         notebooks.write(root, pages(root))
+        figure_archive.write(root, pages(root))
         for entry in toc_entries(root):
             if entry.startswith(PAGES) and entry.removeprefix(PAGES) in GENERATED:
                 text = GENERATED[entry.removeprefix(PAGES)](root)
