@@ -1,13 +1,15 @@
 """The table of contents, and the site built from the executed pages.
 
-The site is built from a clean state beside the last one and takes its place only when
-Jupyter Book has finished without a warning: a failed build leaves the last good site. The
-scorecard, the map of the house and the downloads are written first, the slides into the new site.
-In all functions ``root`` is the repository.
+The site is rendered beside the last one and takes its place only when Jupyter Book has finished
+without a warning: a failed build leaves the last good site. Where nothing but pages changed since
+a rendering that succeeded, Sphinx continues that one; otherwise it begins anew. The scorecard, the
+map of the house and the downloads are written first, the slides into the new site. In all
+functions ``root`` is the repository.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -31,8 +33,13 @@ SITE = Path("_build/html")
 
 _NEXT = Path("_build/next")
 _PREVIOUS = Path("_build/previous")
+_COPY = Path("_build/copy")
 _STAMP = Path("_build/site.stamp.json")
 _LOG = Path("_build/site.log")
+#: What the kept rendering was made from; absent while Sphinx works on it, and after a failure.
+_RENDERED = _NEXT / "made-from.json"
+#: What Sphinx follows page by page. Whatever else changes, all of it is rendered anew.
+_PAGE_BY_PAGE = re.compile(r"book/[^_].*\.(md|ipynb|json|yml)|notebooks/.*|data/.*")
 _FILES = ("_config.yml", "_toc.yml", "requirements.lock")
 _FOLDERS = (
     "book",
@@ -108,15 +115,33 @@ def build(root: Path, profile: str) -> None:
     except notebooks.NotebookError as error:
         raise SiteError(str(error)) from None
     made_from = inputs(root)
-    shutil.rmtree(root / _NEXT, ignore_errors=True)
+    begun_from = _begun_from(made_from)
+    if not _continues(root, begun_from):
+        shutil.rmtree(root / _NEXT, ignore_errors=True)
+    (root / _RENDERED).unlink(missing_ok=True)
     _run_jupyter_book(root)
     _add_downloads(root)
     try:
         slides.write(root, root / _NEXT / "_build" / "html")
     except slides.SlidesError as error:
         raise SiteError(f"the slides are not made:\n{error}") from None
+    write_atomic(root / _RENDERED, json.dumps(begun_from))
     _swap(root)
     freshness.write_stamp(root / _STAMP, made_from, freshness.digests(root / SITE))
+
+
+def _begun_from(made_from: freshness.Inputs) -> freshness.Inputs:
+    """The part of the inputs with which every page must be rendered again."""
+    read = made_from["read"]
+    return made_from | {"read": {n: d for n, d in read.items() if not _PAGE_BY_PAGE.fullmatch(n)}}
+
+
+def _continues(root: Path, begun_from: freshness.Inputs) -> bool:
+    try:
+        last = json.loads((root / _RENDERED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    return bool(last == begun_from)
 
 
 def _refuse_stale(root: Path, profile: str) -> None:
@@ -177,11 +202,13 @@ def _add_downloads(root: Path) -> None:
 
 def _swap(root: Path) -> None:
     """Put the new site in place; between the two renames :func:`_recover` helps."""
-    site, previous = root / SITE, root / _PREVIOUS
-    shutil.rmtree(previous, ignore_errors=True)
+    site, previous, copy = root / SITE, root / _PREVIOUS, root / _COPY
+    for folder in (previous, copy):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(root / _NEXT / "_build" / "html", copy)
     if site.exists():
         site.rename(previous)
-    (root / _NEXT / "_build" / "html").rename(site)
+    copy.rename(site)
     shutil.rmtree(previous, ignore_errors=True)
 
 

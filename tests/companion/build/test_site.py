@@ -56,7 +56,7 @@ def complete(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def render(where: Path) -> None:
         assert (where / "book/nb/scorecard.md").read_text() == "# Scorecard\n"
         html = where / "_build/next/_build/html"
-        html.mkdir(parents=True)
+        html.mkdir(parents=True, exist_ok=True)
         (html / "index.html").write_text((where / "book/intro.md").read_text())
 
     monkeypatch.setattr(site, "_run_jupyter_book", render)
@@ -117,6 +117,40 @@ def test_failed_build_leaves_the_last_site(complete, monkeypatch):
         site.build(complete, "quick")
     assert (complete / site.SITE / "index.html").read_text() == "# Start\n"
     assert site.reason(complete) is not None
+
+
+def test_rendering_is_continued_where_only_pages_changed(complete):
+    kept = complete / "_build/next/_build/html/kept"
+
+    def rendered_anew() -> bool:
+        site.build(complete, "quick")
+        anew = not kept.exists()
+        kept.touch()
+        return anew
+
+    assert rendered_anew()
+    (complete / "book/intro.md").write_text("# Begin\n")
+    assert not rendered_anew()
+    assert (complete / site.SITE / "index.html").read_text() == "# Begin\n"
+    (complete / "_config.yml").write_text("title: A book\n")
+    assert rendered_anew()
+
+
+def test_rendering_that_did_not_end_well_is_not_continued(complete, monkeypatch):
+    site.build(complete, "quick")
+    kept = complete / "_build/next/_build/html/kept"
+    kept.touch()
+    render = site._run_jupyter_book
+
+    def killed(root: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(site, "_run_jupyter_book", killed)
+    with pytest.raises(KeyboardInterrupt):
+        site.build(complete, "quick")
+    monkeypatch.setattr(site, "_run_jupyter_book", render)
+    site.build(complete, "quick")
+    assert not kept.exists()
 
 
 def test_site_killed_between_its_two_renames_comes_back(complete):
