@@ -1,21 +1,12 @@
 """The built site in a browser: offline, wide and narrow, light and dark, read by axe.
 
-Needs ``make book`` and a Chromium: ``chromium`` or ``google-chrome`` on the path, or its path in
-``DPRL_CHROMIUM``. Without one the tests are skipped, unless ``DPRL_REQUIRE_BROWSER=1``.
+Needs ``make book`` and a Chromium, see ``conftest.py``.
 """
 
-import functools
-import http.server
-import os
 import re
-import shutil
-import sys
-import threading
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
 
 from companion.build import site, slides
 from companion.exercise import RIGHT, Answer
@@ -23,11 +14,6 @@ from companion.exercise import RIGHT, Answer
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / site.SITE
 PAGES = [f"{entry}.html" for entry in site.toc_entries(ROOT)]
-WIDTHS = {"desktop": 1280, "phone": 390}
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 # In pixels at 1280 of width: how tall a page may be, where its first figure must have begun, and
 # what a reader of the start page sees without scrolling far.
 MOST_HEIGHT, FIRST_FIGURE, ONE_SCREEN = 14_000, 2_000, 1_000
@@ -49,151 +35,10 @@ OVERFLOWS = """() => {
     .filter((e) => e.scrollHeight > e.clientHeight + 1);
   return [...beyond.map(([e]) => e), ...small, ...cut].map((e) => e.outerHTML.slice(0, 80));
 }"""
-# What the theme and Sphinx make on every page, and no page of the book can change: rule, and what
-# the element's HTML or place must contain.
-THEME_MADE = {
-    "label-content-name-mismatch": ("search-button", "prev-next", "left-prev", "right-next"),
-    "aria-required-children": ("citation-list",),
-    "aria-deprecated-role": ("doc-biblioentry",),
-    "aria-allowed-role": ("doc-biblioentry",),
-    "region": ("sidebar-primary-item",),
-}
-
 HIGHLIGHTED = re.compile(r'<div class="highlight"><pre>(.*?)</pre>', re.DOTALL)
 TOKEN = re.compile(r'<span class="([a-z0-9 ]+)"')
 
 pytestmark = pytest.mark.site
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        """Say nothing: the test's own messages matter."""
-
-
-class Server(http.server.ThreadingHTTPServer):
-    def handle_error(self, request, client_address):
-        """Pass over a tab that went to the next page before this one's files had arrived."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-@pytest.fixture(scope="module")
-def address():
-    assert SITE.is_dir(), "run make book first"
-    handler = functools.partial(QuietHandler, directory=str(SITE))
-    with Server(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = os.environ.get("DPRL_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if path is None:
-        missing = f"no browser: none of {', '.join(names)} is on the path, DPRL_CHROMIUM is not set"
-        if os.environ.get("DPRL_REQUIRE_BROWSER") == "1":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module", params=WIDTHS)
-def shared_visitor(request, browser, address):
-    """A tab of one width, shared by tests: a new one for each would take the longest of all."""
-    context = browser.new_context(viewport={"width": WIDTHS[request.param], "height": 900})
-    yield Visitor(request.param, context, address)
-    context.close()
-
-
-@pytest.fixture
-def visitor(shared_visitor):
-    """A tab that may talk to the local server only, and what went wrong in it.
-
-    It forgets what the site stored in it: the next test is a reader's first visit.
-    """
-    yield shared_visitor
-    shared_visitor.forget()
-
-
-class Visitor:
-    def __init__(self, kind, context, address):
-        self.kind, self.address, self.trouble = kind, address, []
-        context.set_default_timeout(600_000)  # when to give up, in ms; a slow machine is no fault
-        context.route("**/*", self._only_local)
-        self.tab = context.new_page()
-        self.tab.on("console", self._note_console)
-        self.tab.on("pageerror", lambda error: self.trouble.append(f"error: {error}"))
-        self.tab.on("response", self._note_response)
-
-    def _only_local(self, route):
-        if route.request.url.startswith(self.address):
-            route.continue_()
-        else:
-            self.trouble.append(f"asked for {route.request.url}")
-            route.abort()
-
-    def _note_console(self, message):
-        if message.type == "error":
-            self.trouble.append(f"console: {message.text}")
-
-    def _note_response(self, response):
-        if response.status >= 400:
-            self.trouble.append(f"{response.status}: {response.url}")
-
-    def open(self, name):
-        """Load a page and wait until its formulas are set."""
-        self.trouble.clear()
-        self.tab.emulate_media(color_scheme="light")
-        self.tab.goto(f"{self.address}/{name}", wait_until="load")
-        if self.tab.locator("script[src*=mathjax]").count():
-            self.tab.wait_for_function("() => window.MathJax?.startup?.promise")
-            self.tab.evaluate("() => window.MathJax.startup.promise")
-        self.tab.evaluate("() => document.fonts.ready")
-        for _ in range(2):  # what watches for sizes speaks with the next frame
-            self.tab.evaluate("() => new Promise(requestAnimationFrame)")
-
-    def forget(self):
-        """Drop what pages have stored: search terms to mark, the colour scheme."""
-        if self.tab.url.startswith(self.address):
-            self.tab.evaluate("() => { localStorage.clear(); sessionStorage.clear() }")
-
-    def darken(self):
-        """Switch to dark mode, as the system would, without the fading of colours."""
-        self.tab.add_style_tag(content="*, ::before, ::after { transition: none !important }")
-        self.tab.emulate_media(color_scheme="dark")
-        self.tab.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
-
-    def violations(self, rules=None):
-        """What axe finds, without what the theme makes."""
-        # Without preload: axe would ask for imported style sheets, and not where they are.
-        options = {"resultTypes": ["violations"], "preload": False}
-        if rules:
-            options["runOnly"] = {"type": "rule", "values": rules}
-        # The tokens of code, and MathJax's elements, are thousands: axe would need most of its
-        # time for them. Code is read as plain text here; a test of its own sees every colour.
-        self.tab.evaluate(
-            "() => document.querySelectorAll('.highlight pre:not(.tokens)')"
-            ".forEach(code => { code.textContent = code.textContent })"
-        )
-        context = {"exclude": [["mjx-container"]]}
-        found = Axe().run(self.tab, context=context, options=options).response["violations"]
-        return [
-            f"{violation['id']}: {node['target']} {node['html'][:160]}"
-            for violation in found
-            for node in violation["nodes"]
-            if not _made_by_the_theme(violation["id"], f"{node['target']} {node['html']}")
-        ]
-
-
-def _made_by_the_theme(rule, element):
-    return any(part in element for part in THEME_MADE.get(rule, ()))
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -210,7 +55,7 @@ def test_page(visitor, name):
         == []
     )
     width = tab.evaluate("() => document.documentElement.scrollWidth")
-    assert width <= WIDTHS[visitor.kind], f"{width} px wide"
+    assert width <= visitor.width, f"{width} px wide"
     # axe takes most of the time; what a phone shows is the same, in another order.
     if visitor.kind == "desktop":
         if not name.startswith("book/api/"):  # one looks things up there

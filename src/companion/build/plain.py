@@ -23,8 +23,9 @@ _ROLE = re.compile(r"\{([\w:-]+)\}`([^`]+)`")
 _NAMED = re.compile(r"(.*?)\s*<([^<>]+)>", re.DOTALL)
 _BLOCKS = ("theorem", "lemma", "proposition", "corollary", "definition", "remark", "algorithm")
 _BOXES = {"warning": "Warning", "important": "Important", "note": "Note", "tip": "Tip"}
+_ENDS = ("exercise-end", "solution-end")
 #: What is drawn or listed by the site only.
-_LEFT_OUT = ("figure-of", "tableofcontents", "bibliography", "exercise-end", "solution-end")
+_LEFT_OUT = ("figure-of", "explorer", "tableofcontents", "bibliography", *_ENDS)
 
 
 @dataclass(frozen=True)
