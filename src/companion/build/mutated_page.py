@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from companion import claims, records
 from companion.build.mutants import (
     FURTHER,
@@ -104,8 +106,25 @@ def _names_in(statement: ast.stmt) -> tuple[set[str], set[str], set[object]]:
 _CHANGING = {"append", "extend", "add", "update", "setdefault", "insert", "sort"}
 
 
-#: Seconds after which a mutant that may wait for threads is given up, and made in another way.
-PATIENCE = 60.0
+#: Seconds without work after which a mutant that waits for threads is made in another way.
+PATIENCE = 15.0
+
+
+@dataclass
+class _Alive:
+    """A mutant at work: where it reports, what it will say, and when it last did something."""
+
+    pipe: int
+    result: Result
+    worked: float = 0.0
+    seen: float = field(default_factory=time.monotonic)
+
+    def waits(self, pid: int) -> bool:
+        """Whether it has used no processor time for so long that it waits for ever."""
+        times = psutil.Process(pid).cpu_times()
+        if times.user + times.system > self.worked + 0.05:
+            self.worked, self.seen = times.user + times.system, time.monotonic()
+        return time.monotonic() - self.seen > PATIENCE
 
 
 class _Enough(BaseException):
@@ -157,7 +176,7 @@ class Session:
         self._brief = False  # one notice is all that the mutant is for
         self._turn = 0
         self._seen: set[str] = set()
-        self._alive: dict[int, tuple[int, Result, float]] = {}
+        self._alive: dict[int, _Alive] = {}
         self._queue: list[tuple[str, str]] = []
         self._stages: list[Path] = []
         self._shell: Any = None
@@ -223,7 +242,7 @@ class Session:
         return False
 
     def _wait_for(self, name: str) -> None:
-        while any(result.function == name for _, result, _ in self._alive.values()):
+        while any(mutant.result.function == name for mutant in self._alive.values()):
             self._reap()
 
     def _last_cell(self, name: str) -> int:
@@ -253,7 +272,7 @@ class Session:
             self._start_mutant(name, mutation)
             return True
         os.close(write)
-        self._alive[pid] = (read, Result(name, mutation), time.monotonic())
+        self._alive[pid] = _Alive(read, Result(name, mutation))
         return False
 
     def _start_mutant(self, name: str, mutation: str) -> None:
@@ -269,10 +288,11 @@ class Session:
         self._finish("timeout")
 
     def _reap(self) -> None:
-        ready, _, _ = select.select([pipe for pipe, _, _ in self._alive.values()], [], [], 1.0)
-        for pid, (pipe, result, begun) in list(self._alive.items()):
+        ready, _, _ = select.select([mutant.pipe for mutant in self._alive.values()], [], [], 1.0)
+        for pid, mutant in list(self._alive.items()):
+            pipe, result = mutant.pipe, mutant.result
             if pipe not in ready:
-                if "jax" in sys.modules and time.monotonic() - begun > PATIENCE:
+                if "jax" in sys.modules and mutant.waits(pid):
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
                     os.close(pipe)

@@ -23,9 +23,9 @@ Boolean there is only the opposite. An integer stays one.
 
 What a page showed is kept in ``_build/mutation`` until its code, or a definition that it
 reaches, changes: a run that is stopped goes on where it was. Threads do not survive a fork: a
-mutant of a page that uses ``jax`` may wait for them for ever. One that has shown nothing after
-a minute is ended, and made again by executing the whole page with the change in it. Survivors
-have a reason in ``book/mutation.yml``, and a reason without a survivor is an error.
+mutant of a page that uses ``jax`` may wait for them for ever. One that has done nothing for a
+while is ended, and made again by executing the whole page with the change in it. Survivors have a
+reason in ``book/mutation.yml``, and a reason without a survivor is an error.
 """
 
 from __future__ import annotations
