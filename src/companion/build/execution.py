@@ -31,6 +31,7 @@ A page finds in its environment:
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import functools
 import hashlib
@@ -194,8 +195,9 @@ def _execute(run: PageRun) -> Any:
     notebook = read_source(run.source, run.page)
     if run.edit is not None:
         run.edit(notebook)
+    sizes = _try_sizes(notebook, run.tried or {})
     nbformat.write(notebook, source)
-    _check_parameters(run, source)
+    _check_parameters(run, source, sizes)
     if run.tried is None:
         _refuse_typed_verdicts(run)
     with _environment(_kernel_environment(run)):
@@ -219,11 +221,43 @@ def read_source(path: Path, page: str) -> Any:
     return notebook
 
 
-def _check_parameters(run: PageRun, source: Path) -> None:
+def _try_sizes(notebook: Any, tried: Mapping[str, Any]) -> list[str]:
+    """Give names of the sizes the values tried, where the page assigns them; all these names.
+
+    The sizes are what the first code cell after the parameters assigns before it imports: most
+    depend on the profile, which the parameters cell does not know yet.
+    """
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    tags = ["parameters" in cell.metadata.get("tags", ()) for cell in cells]
+    after = cells[tags.index(True) + 1 :] if True in tags else []
+    if not (after and tried):
+        return []
+    try:
+        body = ast.parse(after[0].source).body
+    except SyntaxError:
+        return []  # the cell itself will say so, with its place
+    imports = (n for n, line in enumerate(body) if isinstance(line, ast.Import | ast.ImportFrom))
+    assigned = [
+        (line.end_lineno, node.id)
+        for line in body[: next(imports, None)]
+        if isinstance(line, ast.Assign)
+        for target in line.targets
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name)
+    ]
+    lines = after[0].source.splitlines()
+    for end, name in reversed(assigned):
+        if name in tried:
+            lines.insert(end, f"{name} = {tried[name]!r}")
+    after[0].source = "\n".join(lines)
+    return [name for _, name in assigned]
+
+
+def _check_parameters(run: PageRun, source: Path, sizes: Sequence[str]) -> None:
     """Refuse a page without the parameters cell, of which papermill would only warn."""
     import papermill
 
-    known = papermill.inspect_notebook(str(source))
+    known = [*papermill.inspect_notebook(str(source)), *sizes]
     unknown = ", ".join(name for name in run.tried or () if name not in known)
     if unknown:
         raise PageError(f"page {run.page} has no parameter {unknown}; it has {', '.join(known)}")

@@ -30,11 +30,16 @@ epsilon = 0.5
 ```
 
 ```{code-cell} ipython3
+runs = {"quick": 20, "paper": 300}[profile]
+n, sizes = 5, [k for k in range(3)]
+twice = 2 * n
 from companion import claims
+other = 1
 
 assert epsilon < 1
 claims.check("thesis:small", printed=epsilon < 1, epsilon=epsilon)
 print("the end", epsilon)
+print("sizes", runs, n, twice, other)
 ```
 """
 CLAIM = {
@@ -82,9 +87,18 @@ def test_with_the_values_of_the_book_nothing_is_added(root):
 
 def test_an_unknown_parameter_is_refused_with_the_names_of_those_there_are(root):
     with pytest.raises(
-        execution.PageError, match="no parameter eps; it has profile, seed, epsilon"
+        execution.PageError, match="no parameter eps; it has profile, seed, epsilon, runs"
     ):
         tried(root, eps=1)
+
+
+def test_sizes_that_depend_on_the_profile_can_be_tried_too(root):
+    assert "sizes 20 5 10 1" in text_of(tried(root, epsilon=0.1))
+    assert "sizes 7 6 12 1" in text_of(tried(root, runs=7, n=6))
+    known = "profile, seed, epsilon, runs, n, sizes, twice$"
+    for name in ("other", "k"):  # assigned after an import, and inside an expression
+        with pytest.raises(execution.PageError, match=f"no parameter {name}; it has {known}"):
+            tried(root, **{name: 3})
 
 
 @pytest.mark.parametrize("text", ["epsilon", "=1", "0x=1", "a b=1"])
