@@ -1,9 +1,9 @@
 """One page with a reader's own values, beside the book.
 
 ``make page PAGE=3-policy-evaluation/dp-lsw epsilon=1`` executes the page with this value instead of
-its own, renders it alone below ``_build/play``, and opens it. Parameters of the page can be changed,
-and the sizes in the cell after them. A verdict or an assertion that comes out otherwise is shown
-where it stands. Nothing of the book or of its records changes.
+its own, renders it alone below ``_build/play``, and opens it. Parameters of the page can be
+changed, and the sizes in the cell after them. A verdict or an assertion that comes out otherwise
+is shown where it stands. Nothing of the book or of its records changes.
 """
 
 from __future__ import annotations
