@@ -40,12 +40,14 @@ import argparse
 import ast
 import functools
 import json
+import multiprocessing
 import shlex
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -248,12 +250,12 @@ def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dic
 def verify(
     root: Path, workers: int, wanted: Sequence[str] = (), *, sample: bool = False
 ) -> Iterator[list[Outcome]]:
-    """Compute the tables of pages and commands again, one after the other, and compare.
+    """Compute the tables of pages and commands again and compare; pieces of them side by side.
 
     As soon as a page is done it yields an outcome for each of its recorded tables, and for each
     table that it makes but that is not recorded. One whose tables all agree is noted in
     ``data/results/verified.json``. With ``sample`` a piece of each table is computed; ``wanted`` is
-    as in :func:`selected`, and ``workers`` the number of processes of a sweep.
+    as in :func:`selected`, and ``workers`` the number of processes of a sweep, or of pieces.
 
     Raises
     ------
@@ -269,34 +271,71 @@ def verify(
     if unknown:
         raise ValueError(f"no recorded tables: {', '.join(unknown)}")
     shutil.rmtree(folder, ignore_errors=True)
-    for maker, names in selected(every, wanted).items():
-        plan = samples.get(maker, Sample())
-        skipped = {name: plan.reason(name) for name in names if sample or is_command(maker)}
-        computed = [name for name in names if not skipped.get(name)]
-        fresh = folder / maker.replace("/", "__").replace(" ", "_")
-        made_from = digests(root, maker, sources_of(root))  # before it runs
-        problem, start = "", time.perf_counter()
-        if computed:
-            print(f"{maker}: computing {', '.join(computed)} again ...", flush=True)
-            if is_command(maker):
-                problem = _run_again(root, maker, fresh, plan.arguments if sample else "")
-            else:
-                stems = [name.removesuffix(".csv") for name in computed]
-                edit = functools.partial(shorten, first=plan.first, tables=stems)
-                problem = _execute_again(root, maker, fresh, workers, edit if sample else None)
-        seconds = None if sample else round(time.perf_counter() - start, 1)
-        outcomes = [
-            _outcome(root, maker, name, fresh / name, problem, sample)
-            if name in computed
-            else Outcome(name, maker, _rows(table_path(root, name)), skipped=skipped[name])
-            for name in names
+    chosen = selected(every, wanted)
+    if not sample or workers == 1:
+        for maker, names in chosen.items():
+            plan = samples.get(maker, Sample())
+            yield _compute(root, maker, names, plan, workers, sample=sample).noted(root)
+        return
+    # A piece is small: one core each, and the commands first, which take longest.
+    order = sorted(chosen, key=lambda maker: not is_command(maker))
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = [
+            pool.submit(
+                _compute, root, maker, chosen[maker], samples.get(maker, Sample()), 1, sample=True
+            )
+            for maker in order
         ]
-        extra = sorted({path.name for path in fresh.glob("*.csv")} - set(names))
-        outcomes += [Outcome(name, maker, 0, "made, but not recorded") for name in extra]
-        if all(o.compared and not o.problem for o in outcomes):
-            whole = all(o.compared == o.rows for o in outcomes)
-            note(root, maker, made_from, "all rows" if whole else "some rows", seconds, workers)
-        yield outcomes
+        for done in as_completed(running):
+            yield done.result().noted(root)
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """What a page or command, its ``maker``, gave, and the digests taken before it ran."""
+
+    maker: str
+    made_from: Mapping[str, Any]
+    outcomes: list[Outcome]
+    seconds: float | None
+    workers: int
+
+    def noted(self, root: Path) -> list[Outcome]:
+        """The outcomes; tables that all agree are noted."""
+        if all(o.compared and not o.problem for o in self.outcomes):
+            whole = all(o.compared == o.rows for o in self.outcomes)
+            known = "all rows" if whole else "some rows"
+            note(root, self.maker, self.made_from, known, self.seconds, self.workers)
+        return self.outcomes
+
+
+def _compute(
+    root: Path, maker: str, names: Sequence[str], plan: Sample, workers: int, *, sample: bool
+) -> _Computed:
+    """Compute the tables of a page or a command again, and compare."""
+    skipped = {name: plan.reason(name) for name in names if sample or is_command(maker)}
+    computed = [name for name in names if not skipped.get(name)]
+    fresh = root / "_build" / "verify" / maker.replace("/", "__").replace(" ", "_")
+    made_from = digests(root, maker, sources_of(root))  # before it runs
+    problem, start = "", time.perf_counter()
+    if computed:
+        print(f"{maker}: computing {', '.join(computed)} again ...", flush=True)
+        if is_command(maker):
+            problem = _run_again(root, maker, fresh, plan.arguments if sample else "")
+        else:
+            stems = [name.removesuffix(".csv") for name in computed]
+            edit = functools.partial(shorten, first=plan.first, tables=stems)
+            problem = _execute_again(root, maker, fresh, workers, edit if sample else None)
+    seconds = None if sample else round(time.perf_counter() - start, 1)
+    outcomes = [
+        _outcome(root, maker, name, fresh / name, problem, sample)
+        if name in computed
+        else Outcome(name, maker, _rows(table_path(root, name)), skipped=skipped[name])
+        for name in names
+    ]
+    extra = sorted({path.name for path in fresh.glob("*.csv")} - set(names))
+    outcomes += [Outcome(name, maker, 0, "made, but not recorded") for name in extra]
+    return _Computed(maker, made_from, outcomes, seconds, workers)
 
 
 def _rows(path: Path) -> int:
@@ -388,11 +427,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.accept is not None:
             return _accept(root, options.wanted, options.accept)
-        before = start
         for part in verify(root, available_cores(), options.wanted, sample=options.sample):
-            now = time.perf_counter()
-            print(f"{table(part)}\n  {now - before:.0f} s", flush=True)
-            before = now
+            print(f"{table(part)}\n  after {time.perf_counter() - start:.0f} s", flush=True)
             outcomes += part
     except (records.RecordError, ValueError, json.JSONDecodeError) as error:
         print(error, file=sys.stderr)

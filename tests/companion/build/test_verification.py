@@ -234,6 +234,17 @@ def test_a_command_is_run_again_and_noted(commanded):
     assert text.endswith("its code; make verify PAGE=laptop/hours")
 
 
+def test_pieces_side_by_side(commanded):
+    """In processes of their own: a command that runs, and a page that is not executed."""
+    (commanded / "data/results/samples.yml").write_text(f"{PAGE}: {{skip: it takes hours}}\n")
+    found = [o for part in verification.verify(commanded, 2, sample=True) for o in part]
+    assert sorted((o.name, o.problem, o.compared, o.skipped) for o in found) == [
+        ("figure-1.csv", "", 0, "it takes hours"),
+        ("laptop/hours.csv", "", 2, ""),
+    ]
+    assert verified.read_notes(commanded)[COMMAND]["verified"] == "all rows"
+
+
 def test_a_command_that_fails_or_may_not_run(commanded):
     samples = commanded / "data/results/samples.yml"
     samples.write_text(f"{COMMAND}: {{arguments: --fail}}\n")
