@@ -16,7 +16,7 @@ PIP   := $(PY) -m pip --disable-pip-version-check --no-input
 PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book page lab notebooks figures slides test check paper verify mutate serve links bench lock clean
+.PHONY: help venv book page lab notebooks course figures slides test check paper verify mutate serve links bench lock clean
 
 help: ## Show this list
 	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000] [PAGE=...] [SAMPLE=1]"
@@ -61,6 +61,9 @@ lab: venv ## Open copies of the pages in JupyterLab (75 MB more in .venv, once)
 
 notebooks: venv ## Write the executed pages as notebooks that run anywhere, with wheels and archives
 	@$(PY) -m companion.build.notebooks
+
+course: venv ## Write the archives of students and of instructors (plans: book/course.yml)
+	@$(PY) -m companion.build.course
 
 figures: venv ## Write every figure as SVG and PNG, with caption and data, into one archive
 	@$(PY) -m companion.build.figure_archive

@@ -103,3 +103,16 @@ def test_every_figure_is_in_the_archive_of_figures():
         assert archive.read("3-policy-evaluation/dp-lsw--psi-over-k.png")[:4] == b"\x89PNG"
     assert "3-policy-evaluation/data/figure-3-1.csv" in names
     assert "3-policy-evaluation/data/figure-3-1.json" in names
+
+
+def test_only_the_instructor_has_the_solutions():
+    solution = "Let the second visit have the return of the first"
+    assert solution not in (ROOT / site.SITE / "book/nb/teach.html").read_text(encoding="utf-8")
+    with zipfile.ZipFile(DOWNLOADS / "instructor.zip") as archive:
+        assert solution in archive.read("teaching.md").decode()
+        names = set(archive.namelist())
+        assert {f"{page}.ipynb" for page in site.pages(ROOT)} | {"slides/chapter-3.md"} <= names
+        assert not any(name.startswith("student") for name in names)
+        page = json.loads(archive.read("3-policy-evaluation/dp-lsw.ipynb"))
+    assert "**Solution.**" in json.dumps(page)
+    assert any(cell.get("outputs") for cell in page["cells"])

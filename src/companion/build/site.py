@@ -21,14 +21,19 @@ from typing import Any
 
 import yaml
 
-from companion.build import figure_archive, freshness, house, notebooks, scorecard, slides
+from companion.build import course, figure_archive, freshness, house, notebooks, scorecard, slides
 from companion.claims import ClaimError
 from companion.dependencies import sources_of
 from companion.files import digest, write_atomic
 
 PAGES = "book/nb/"
 #: Below it, pages that are written here and not executed.
-GENERATED = {"scorecard": scorecard.page, "house": house.page, "take-away": notebooks.page}
+GENERATED = {
+    "scorecard": scorecard.page,
+    "house": house.page,
+    "take-away": notebooks.page,
+    "teach": course.page,
+}
 SITE = Path("_build/html")
 
 _NEXT = Path("_build/next")
@@ -106,13 +111,15 @@ def build(root: Path, profile: str) -> None:
     try:
         notebooks.write(root, pages(root))
         figure_archive.write(root, pages(root))
+        if (root / course.SOURCE).is_file():
+            course.write(root)
         for entry in toc_entries(root):
             if entry.startswith(PAGES) and entry.removeprefix(PAGES) in GENERATED:
                 text = GENERATED[entry.removeprefix(PAGES)](root)
                 write_atomic(root / f"{entry}.md", text)
     except ClaimError as error:
         raise SiteError(f"the scorecard is not written:\n{error}") from None
-    except notebooks.NotebookError as error:
+    except (notebooks.NotebookError, course.CourseError, slides.SlidesError) as error:
         raise SiteError(str(error)) from None
     made_from = inputs(root)
     begun_from = _begun_from(made_from)

@@ -19,12 +19,16 @@ and goes on with slides, separated by lines ``---``::
     Note: 4 minutes. What to say, and what students ask.
 
 Every slide has a title that is a sentence, and notes that begin with its minutes. The text is
-Markdown with formulas between dollars. Of the pages it takes
+Markdown with formulas between dollars. What it takes of the executed pages:
 
-- ``figure:PAGE#NAME`` as an image: a figure that the page has drawn, with a link to the page; of
-  ``NAME-narrow`` the panels stand one below the other;
-- ``{number}`PAGE NAME` ``, ``{evidence}`CLAIM NAME FORMAT` ``, ``{verdict}`CLAIM` ``;
-- ``page:PAGE`` as the target of a link.
+================================  ==================================================================
+``figure:PAGE#NAME``              as the address of an image: a figure of the page, with a link to
+                                  it; of ``NAME-narrow`` the panels stand one below the other
+``page:PAGE``                     as the address of a link: the page
+role ``number``                   ``PAGE NAME``: a number that the page has handed over
+role ``evidence``                 ``CLAIM NAME FORMAT``: a number of a claim, as on pages
+role ``verdict``                  ``CLAIM``: its verdict, with a link to the check
+================================  ==================================================================
 
 A title that ends in ``{side}`` sets the text beside the figure. What no page has is a
 :class:`SlidesError`. The decks stand in ``slides`` of the site, and use its MathJax, its style
