@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special, stats
 
 from companion.build import site
 from dprl import (
@@ -57,6 +58,18 @@ def promise(rng, largest=5.0):
 def exact_sigma(epsilon, delta):
     """analytic_gaussian_sigma to twelve digits; the search of dp-accounting stops at nine."""
     return 1 / subsampling_limits.least_noise_signal(epsilon, delta)
+
+
+def draw_arguments(rng):
+    a, b = power(rng, 0.3, 200), power(rng, 0.3, 200)
+    return [rng.uniform(-10, 10), a, b, rng.random()]
+
+
+def special_functions(x, a, b, u):
+    return [
+        *(special.erf(x), special.erfcx(abs(x)), special.ndtr(x), special.gammaln(a)),
+        *(special.gammainc(a, 2 * a * u), special.betainc(a, b, u), stats.chi2(a).ppf(u)),
+    ]
 
 
 def draw_gaussian(rng):
@@ -240,6 +253,10 @@ CHOOSE = """(a, n, epsilon, delta) => {
 
 #: In JavaScript, the setting drawn, in Python.
 FORMULAS = {
+    "special functions": (
+        "(x, a, b, u) => [dprl.erf(x), dprl.erfcx(Math.abs(x)), dprl.ndtr(x), dprl.gammaln(a),"
+        " dprl.gammainc(a, 2 * a * u), dprl.betainc(a, b, u), dprl.chi2_ppf(u, a)]",
+        draw_arguments, special_functions),
     "gaussian_delta": ("(...a) => [dprl.gaussian_delta(...a)]", draw_gaussian,
         lambda *a: [gaussian_delta(*a)]),
     "classical_gaussian_sigma": ("(...a) => [dprl.classical_gaussian_sigma(1, ...a)]",

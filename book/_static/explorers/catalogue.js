@@ -284,7 +284,7 @@
       },
     ],
     compute(game) {
-      const few = logline(1e-4, 1, 60), even = [...logline(1e-4, 0.02, 12), ...line(0.03, 1, 50)];
+      const few = logline(1e-4, 1, 60), even = [0, ...logline(1e-4, 0.02, 12), ...line(0.03, 1, 50)];
       const roc = (x, kind) => curve(x, (f) => D.game_tpr(game, f, "member", kind));
       const [same, other] = ["held-out", "other"].map((kind) => D.game_auc(game, "member", kind));
       const tpr = (kind) => show(100 * D.game_tpr(game, 0.01, "member", kind));
@@ -311,7 +311,7 @@
       ],
       plots: [{
         alt: "Noise over the promised epsilon: the printed formula, and the noise that is certified to be enough and the noise below which the promise is broken, which nearly agree.",
-        x: { label: "promised ε", log: true }, y: { label: "noise σ, in units of the clipping length", log: true }, height: 300,
+        x: { label: "promised ε", log: true }, y: { label: "noise σ / clipping length", log: true }, height: 300,
         series: [
           { name: "printed", colour: "red", line: "dashed" },
           { name: "enough (certified)", colour: "blue", points: 10 },
@@ -405,7 +405,7 @@
         { key: "n", label: "trajectories n", from: 10, to: 1e7, value: 10000, log: true, whole: true },
         { ...EPSILON, value: 1 }, { ...DELTA, value: 1e-6 },
         { key: "states", label: "states or features", from: 2, to: 100, value: 12, step: 1, when: is("states", "features") },
-        { key: "rarest", label: "the rarest state is visited by", from: 0.02, to: 1, value: 0.3, step: 0.02, when: is("states") },
+        { key: "rarest", label: "least visit probability p", from: 0.02, to: 1, value: 0.3, step: 0.02, when: is("states") },
         { key: "spread", label: "standard deviation of a return τ", from: 0.01, to: 0.5, value: 0.1, step: 0.01, when: is("states") },
         { key: "visits", label: "are the visits public?", value: "no", options: [["no", "no"], ["yes", "yes"]], when: is("states") },
         { key: "chain", label: "states of the chain", steps: [...new Set(models.map((one) => one.states))], value: 40, when: is("chain") },

@@ -149,7 +149,7 @@
       items.forEach((item, i) => { item.hidden = view.curves[i].y.every((v) => v === null); });
       if (drawn) return drawn.setData(table(), true);
       const options = {
-        width: widthOf(), height, series: [{}, ...series], bands,
+        width: widthOf(), height, pxAlign: 0, series: [{}, ...series], bands,
         scales: { x: scale("x"), y: scale("y") },
         axes: [axis(spec.x, 34), axis(spec.y, 54)],
         legend: { show: false }, cursor: { show: false }, select: { show: false },
