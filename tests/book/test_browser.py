@@ -26,7 +26,7 @@ OVERFLOWS = """() => {
   const slide = deck.getCurrentSlide(), edge = slide.getBoundingClientRect();
   const scale = edge.height / 720;
   const beyond = [...slide.querySelectorAll(":scope > :not(aside), :scope > div *")]
-    .filter((e) => !e.closest("mjx-assistive-mml"))
+    .filter((e) => e.matches("mjx-container") || !e.closest("mjx-container"))
     .map((e) => [e, e.getBoundingClientRect()])
     .filter(([, place]) => place.bottom > edge.bottom + 1 || place.right > edge.right + 1);
   const small = [...slide.querySelectorAll("img")]
