@@ -325,7 +325,7 @@
         const all = [...at.map(printed), ...some.map((row) => row.above), ...some.map((row) => row.below)];
         const ratio = here.below / printed(epsilon);
         return {
-          says: `For ε = ${show(epsilon)} and δ = ${show(delta)}: printed σ = ${show(printed(epsilon))}; σ = ${show(here.above)} is enough, and below ${show(here.below)} the promise is broken. `
+          says: `All iterates published, one trajectory replaced, ε = ${show(epsilon)}, δ = ${show(delta)}: printed σ = ${show(printed(epsilon))}; σ = ${show(here.above)} is enough, and below ${show(here.below)} the promise is broken. `
             + (ratio > 1 ? `The printed noise is too small by a factor of at least ${show(ratio)}.`
               : printed(epsilon) >= here.above ? "Here the printed noise is enough." : "The printed noise lies between the two."),
           plots: [{
