@@ -64,7 +64,7 @@ class Answer:
     atol: float
 
     def judge(self, value: float) -> str:
-        """One sentence on a finite value: :data:`RIGHT`, how it misses, or :data:`WRONG`."""
+        """One sentence on a finite value: ``RIGHT``, how it misses, or ``WRONG``."""
         if self._within(value, 1):
             return RIGHT
         for factor, word in _NEAR_MISSES:
