@@ -1,6 +1,7 @@
 """The pages as they are written: what every page must have, checked without executing it."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -228,6 +229,21 @@ def test_every_figure_has_alternative_text(path):
 def test_no_fence_is_broken_by_a_role_in_its_title(path):
     """A backtick in the first line of a ``` fence makes it text, and swallows what follows."""
     assert not re.search(r"^```\{[^\n]*\}[^\n]*`[^\n]*$", text_of(path), flags=re.MULTILINE)
+
+
+@page
+def test_names_of_the_api_are_those_of_its_pages(path):
+    """A link leads to the module whose page documents the name, not to where it is imported."""
+    api = "".join(text_of(p) for p in (ROOT / "book" / "api").glob("*.md"))
+    modules = set(re.findall(r"automodule:: (\S+)", api))
+    for target in re.findall(r"\{py:(?:func|class|meth|data)\}`~?([\w.]+)`", text_of(path)):
+        parts = target.split(".")
+        depth = max(i for i in range(len(parts) + 1) if ".".join(parts[:i]) in {"", *modules})
+        assert depth, f"{target}: no page of the API has {target.rpartition('.')[0]}"
+        found = importlib.import_module(".".join(parts[:depth]))
+        for part in parts[depth:]:
+            assert hasattr(found, part), target
+            found = getattr(found, part)
 
 
 def test_labels_are_unique_over_the_whole_book():
