@@ -24,6 +24,7 @@ Markdown with formulas between dollars. What it takes of the executed pages:
 ================================  ==================================================================
 ``figure:PAGE#NAME``              as the address of an image: a figure of the page, with a link to
                                   it; of ``NAME-narrow`` the panels stand one below the other
+``explorer:PAGE#NAME``            as the address of an image: an explorer that the page holds
 ``page:PAGE``                     as the address of a link: the page
 role ``number``                   ``PAGE NAME``: a number that the page has handed over
 role ``evidence``                 ``CLAIM NAME FORMAT``: a number of a claim, as on pages
@@ -64,6 +65,10 @@ _SLIDE = re.compile(r"## (?P<title>.+?)(?P<side> \{side\})?\n(?P<text>.*)", re.D
 _NOTE = re.compile(r"^Note: (?P<minutes>\d+) minutes?\.\s+(?=\S)", re.MULTILINE)
 _ROLE = re.compile(r"\{(\w+)\}`([^`]+)`")
 _FIELDS = ("title", "question", "chapter")
+#: A paragraph cannot hold an explorer.
+_ALONE = re.compile(r'<p>(<div class="explorer">.*?</small></div>)</p>', re.DOTALL)
+#: What a page loads for its explorers.
+_LOADED = re.compile(r'(?:src|href)="[./]*(_static/(?:vendor/uplot|explorers)/[^"]+)"')
 
 
 class SlidesError(Exception):
@@ -130,9 +135,11 @@ def decks(root: Path) -> list[Deck]:
 class _Writer:
     """Markdown of slides as HTML, with what the executed pages have."""
 
-    def __init__(self, executed: Executed) -> None:
+    def __init__(self, executed: Executed, site: Path) -> None:
         self.executed = executed
+        self.site = site
         self.figures: dict[str, str] = {}
+        self.loaded: dict[str, None] = {}  # what explorers need, in order
         self.markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
         self.markdown.use(dollarmath_plugin, renderer=_formula, allow_digits=False)
         self.markdown.add_render_rule("image", lambda _, tokens, n, *__: self._image(tokens[n]))
@@ -140,7 +147,7 @@ class _Writer:
 
     def render(self, text: str) -> str:
         """Markdown as HTML."""
-        return str(self.markdown.render(self._with_numbers(text)))
+        return _ALONE.sub(r"\1", str(self.markdown.render(self._with_numbers(text))))
 
     def line(self, text: str) -> str:
         """One line of Markdown as HTML without a paragraph."""
@@ -173,8 +180,11 @@ class _Writer:
     def _image(self, token: Token) -> str:
         """Write a figure of a page, as an image that links to it."""
         source, alt = str(token.attrs["src"]), token.content
-        page, _, name = source.removeprefix("figure:").partition("#")
-        if not source.startswith("figure:") or not name or not alt:
+        kind, _, place = source.partition(":")
+        page, _, name = place.partition("#")
+        if kind == "explorer" and name and alt:
+            return self._explorer(page, name)
+        if kind != "figure" or not name or not alt:
             raise NotThereError(f"an image is ![what it shows](figure:PAGE#NAME), not {source}")
         path = f"figures/{page}/{name}.svg"
         self.figures[path] = self.executed.figure(page, name)
@@ -182,6 +192,20 @@ class _Writer:
         return (
             f'<img src="{path}" alt="{html.escape(alt)}"><br>'
             f'<small>Figure of the page <a href="{_address(page)}">{title}</a></small>'
+        )
+
+    def _explorer(self, page: str, name: str) -> str:
+        """Copy an explorer from its page in the site, and note what it loads."""
+        path = self.site / "book" / "nb" / f"{page}.html"
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        found = re.search(rf'<div data-explorer="{name}".*?</noscript></div>', text, re.DOTALL)
+        if found is None:
+            raise NotThereError(f"the site's page {page} has no explorer {name}")
+        self.loaded |= dict.fromkeys(_LOADED.findall(text))
+        title = self.line(self.executed.page(page).title)
+        return (
+            f'<div class="explorer">{found[0]}'
+            f'<small>Explorer of the page <a href="{_address(page)}">{title}</a></small></div>'
         )
 
 
@@ -207,7 +231,7 @@ def write(root: Path, site: Path) -> list[Path]:
     settings = {"tex": macros["sphinx"]["config"]["mathjax3_config"]["tex"]}
     made = []
     for deck in written:
-        writer = _Writer(executed)
+        writer = _Writer(executed, site)
         sections = [_opening(deck)]
         for number, slide in enumerate(deck.slides, 2):
             try:
@@ -216,13 +240,22 @@ def write(root: Path, site: Path) -> list[Path]:
                 where = f"{SOURCES / deck.name}.md, slide {number} ({slide.title})"
                 raise SlidesError(f"{where}: {error}") from None
         page = _PAGE.format(
-            title=html.escape(deck.title), slides="\n".join(sections), mathjax=json.dumps(settings)
+            title=html.escape(deck.title),
+            slides="\n".join(sections),
+            mathjax=json.dumps(settings),
+            explorers="\n".join(map(_load, writer.loaded)),
         )
         for name, drawn in writer.figures.items():
             write_atomic(site / PLACE / name, drawn)
         made.append(site / PLACE / f"{deck.name}.html")
         write_atomic(made[-1], page)
     return made
+
+
+def _load(name: str) -> str:
+    if ".css" in name:
+        return f'<link rel="stylesheet" href="../{name}">'
+    return f'<script defer src="../{name}"></script>'
 
 
 def _opening(deck: Deck) -> str:
@@ -262,6 +295,7 @@ _PAGE = """\
 <script defer src="../_static/mathjax/tex-chtml.js"></script>
 <script defer src="../_static/vendor/reveal/reveal.js"></script>
 <script defer src="../_static/vendor/reveal/notes.js"></script>
+{explorers}
 <script defer src="../_static/slides.js"></script>
 </head>
 <body>

@@ -130,6 +130,23 @@ def test_numbers_figures_formulas_and_links_are_written(root):
     assert 'href="http' not in page
 
 
+def test_an_explorer_is_taken_from_its_page_with_all_that_it_loads(root):
+    mount = '<div data-explorer="ball" role="group"><script>{}</script><noscript></noscript></div>'
+    page = root / "site/book/nb/3-a/page.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(
+        '<link href="../../../_static/explorers/explorers.css?v=1"><link href="../_static/a.css">'
+        f'<script src="../../../_static/vendor/uplot/u.js"></script><p>a</p>{mount}<p>b</p>'
+    )
+    deck = written(root, "![moves](explorer:3-a/page#ball)")
+    assert f'<div><div class="explorer">{mount}<small>' in deck  # not in a paragraph
+    assert '<link rel="stylesheet" href="../_static/explorers/explorers.css?v=1">' in deck
+    assert '<script defer src="../_static/vendor/uplot/u.js"></script>' in deck
+    assert "a.css" not in deck
+    with pytest.raises(slides.SlidesError, match="no explorer none"):
+        written(root, "![moves](explorer:3-a/page#none)")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
