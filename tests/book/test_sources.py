@@ -154,7 +154,7 @@ def test_two_exercises_with_folded_solutions(path):
 
 
 #: Chapters whose exercises do not have the form yet.
-UNFINISHED = {"5-membership-inference", "6-off-policy"}
+UNFINISHED = {"5-membership-inference"}
 FORM = re.compile(r"\*\*(Warm-up|Main|Break it) \(\d+ minutes\)\.\*\* \S")
 EXERCISE = re.compile(
     r"^:::\{exercise-start\} (?P<title>[^\n]+)\n:label: (?P<label>ex-\S+)\n:::\n(?P<text>.*?)"
