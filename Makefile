@@ -25,7 +25,7 @@ help: ## Show this list
 
 # A killed installation leaves packages that pip takes for complete: without the stamp the
 # whole environment is made again, never mended.
-venv: ## Make or complete .venv from requirements.lock (1.6 GB; every other target does it when needed)
+venv: ## Make or complete .venv from requirements.lock (1.8 GB; every other target does it when needed)
 	@if $(WANTED) | cmp -s - $(STAMP); then exit 0; fi; \
 	set -e; \
 	command -v $(PYTHON) >/dev/null 2>&1 || \
