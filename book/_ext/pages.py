@@ -184,8 +184,8 @@ def evidence(
     env = inliner.document.settings.env
     name, number, *form = text.split()
     path = _executed(env, f"{_claim(env, name).page}.claims.json")
-    found = {record["id"]: record["numbers"] for record in claims.read(path)}
-    return [nodes.Text(figures.typeset(found[name][number], *form))], []
+    found = claims.evidence_in(path)[name]
+    return [nodes.Text(figures.typeset(found[number], *form))], []
 
 
 def setup(app: Sphinx) -> dict[str, object]:

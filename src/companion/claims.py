@@ -498,6 +498,11 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     return records
 
 
+def evidence_in(path: Path) -> dict[str, dict[str, Number]]:
+    """The numbers of each claim's evidence in such a file, by the claim's id."""
+    return {record["id"]: record["numbers"] for record in read(path)}
+
+
 # -- showing ----------------------------------------------------------------------------
 
 

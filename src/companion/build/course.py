@@ -292,8 +292,7 @@ def main() -> int:
     except (CourseError, notebooks.NotebookError) as error:
         print(error, file=sys.stderr)
         return 1
-    for path in made:
-        print(f"{path.relative_to(root)}: {path.stat().st_size / 1e6:.1f} MB")
+    notebooks.say_sizes(root, made)
     return 0
 
 

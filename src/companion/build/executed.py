@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from companion import claims, figures
 from companion.build import freshness
@@ -76,17 +76,22 @@ class Executed:
             path = freshness.product_path(self.root, page, "claims.json")
             if not path.is_file():
                 raise NotThereError(f"{page} has checked no claim")
-            self._evidence[page] = {r["id"]: r["numbers"] for r in claims.read(path)}
+            self._evidence[page] = claims.evidence_in(path)
         numbers = self._evidence[page].get(claim, {})
         return figures.typeset(_known(numbers, name, f"{claim} has no evidence"), form)
 
 
 def read(path: Path) -> Page:
     """Read an executed page from its notebook."""
+    return page_of(json.loads(path.read_text(encoding="utf-8"))["cells"])
+
+
+def page_of(cells: Iterable[Mapping[str, Any]]) -> Page:
+    """Read an executed page from the cells of its notebook."""
     drawn: dict[str, str] = {}
     numbers: dict[str, str] = {}
     title = ""
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+    for cell in cells:
         found = _TITLE.search("".join(cell["source"])) if cell["cell_type"] == "markdown" else None
         title = title or (found[1] if found else "")
         for output in cell.get("outputs", ()):

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from companion.build import executed, freshness, plain
+from companion.build import executed, freshness, notebooks, plain
 from companion.files import sha256
 
 #: Below the repository.
@@ -145,7 +145,7 @@ def _of_page(root: Path, page: str, names: plain.Names) -> Iterator[tuple[str, s
     """Names and contents of a page's files in the archive."""
     notebook = freshness.product_path(root, page, "ipynb")
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    found, tables = executed.read(notebook), recorded(root, page)
+    found, tables = executed.page_of(cells), recorded(root, page)
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     drawn_from = tables_of_figures([_python(cell) for cell in code], tables)
     text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
@@ -213,7 +213,7 @@ def main() -> int:
         print(f"not executed yet: {', '.join(missing)}; run make book", file=sys.stderr)
         return 1
     path = write(root, pages)
-    print(f"{path.relative_to(root)}: {path.stat().st_size / 1e6:.1f} MB")
+    notebooks.say_sizes(root, [path])
     return 0
 
 

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ import yaml
 
 from companion import exercise
 from companion.build import freshness, plain
-from companion.build.executed import handed_over
+from companion.build.executed import page_of
 
 PLACE = Path("_build/notebooks")
 _PREFIX = "application/papermill.record/"
@@ -60,7 +60,7 @@ def portable(
     ``dprl-book`` which the page needs. For a ``student`` outputs and solutions are left out.
     """
     cells = list(_without_solutions(notebook["cells"]) if student else notebook["cells"])
-    numbers, drawn = _handed_over(notebook["cells"])
+    numbers = page_of(notebook["cells"]).numbers
     texts: dict[int, str] = {}
     captions: dict[str, str] = {}
     for place, cell in enumerate(cells):
@@ -74,7 +74,7 @@ def portable(
                 made.append(_markdown(texts[place]))
         elif "injected-parameters" not in cell["metadata"].get("tags", ()):
             made.append(_code(cell, keep_outputs=not student))
-            shown = [captions[name] for name in drawn.get(cell["id"], ()) if name in captions]
+            shown = [captions[name] for name in page_of([cell]).figures if name in captions]
             made += [_markdown(f"*Figure.* {caption}") for caption in shown]
     if made:
         made[0]["source"] += f"\n\n{macros}"
@@ -122,22 +122,6 @@ def _visible(outputs: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
         elif f"{_PREFIX}image/svg+xml" in output["data"] and not name.endswith("-narrow"):
             data = {kind.removeprefix(_PREFIX): value for kind, value in output["data"].items()}
             yield {"output_type": "display_data", "data": data, "metadata": {}}
-
-
-def _handed_over(cells: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Numbers of a page by name, and the figures that each cell draws, by its id."""
-    numbers: dict[str, str] = {}
-    drawn: dict[str, list[str]] = {}
-    for cell in cells:
-        for output in cell.get("outputs", ()):
-            name = output.get("metadata", {}).get("scrapbook", {}).get("name")
-            if name is None:
-                continue
-            if f"{_PREFIX}image/svg+xml" in output["data"]:
-                drawn.setdefault(cell["id"], []).append(name)
-            else:
-                numbers[name] = handed_over(_joined(output["data"][f"{_PREFIX}text/plain"]))
-    return numbers, drawn
 
 
 def _without_solutions(cells: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -365,9 +349,14 @@ def main() -> int:
     except NotebookError as error:
         print(error, file=sys.stderr)
         return 1
-    for path in archives:
-        print(f"{PLACE / path.name}: {path.stat().st_size / 1e6:.1f} MB")
+    say_sizes(root, archives)
     return 0
+
+
+def say_sizes(root: Path, archives: Iterable[Path]) -> None:
+    """Print where archives are, and how large."""
+    for path in archives:
+        print(f"{path.relative_to(root)}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def names_of_book(root: Path, pages: Iterable[str]) -> Names:
         titles |= _titles(text.splitlines())
         path = freshness.product_path(root, page, "claims.json")
         if path.is_file():
-            evidence |= {record["id"]: record["numbers"] for record in claims.read(path)}
+            evidence |= claims.evidence_in(path)
     ledger = claims.load(root / "book" / "claims.yml")
     return Names(titles, _works(root / "book" / "references.bib"), ledger, evidence)
 
