@@ -5,6 +5,8 @@ run       what is computed
 ========  ==============================================================================
 shadows   LiRA and RMIA, shadows of the own pool or of another oracle
           (:mod:`experiments.chapter_5.shadow_tables`), M = 20, 100 and 400
+audit     ORL-Auditor (:mod:`experiments.chapter_5.dataset_audit`)
+private   BCQ from noisy gradients (:mod:`experiments.chapter_5.private_models`)
 ========  ==============================================================================
 
 With ``--size small`` a run takes minutes on two cores, and its tables have names that end in
@@ -27,8 +29,12 @@ import jax
 import pandas as pd
 
 from companion import records
-from experiments.chapter_5 import leaks, shadow_tables, sizes
+from dprl.agents.bcq import BCQSettings
+from dprl.agents.private_bcq import PrivateSettings
+from experiments.chapter_5 import dataset_audit, leaks, private_models, shadow_tables, sizes
+from experiments.chapter_5.dataset_audit import AuditRun
 from experiments.chapter_5.leaks import LeakSettings
+from experiments.chapter_5.private_models import PrivateRun
 
 _STUDY = replace(sizes.LAPTOP.studies[0], trajectories=1_000, name="Hopper-v5-50-today")
 
@@ -49,6 +55,54 @@ SHADOWS = {
     ),
 }
 
+_SMALL_NETS = BCQSettings(
+    hidden=(32, 32), vae_hidden=(64, 64), candidates=5, acting_candidates=20, batch_size=8
+)
+
+
+def _private(base: PrivateRun, sizes_of_pool: tuple[int, ...]) -> tuple[PrivateRun, ...]:
+    """Fifty trajectories in a step on average, or all of fewer."""
+    return tuple(
+        replace(
+            base,
+            size=m,
+            learner=replace(base.learner, rate=min(50 / m, 1.0), divisor=float(min(50, m))),
+        )
+        for m in sizes_of_pool
+    )
+
+
+#: Private trainings of the run "private".
+PRIVATE = {
+    "small": _private(
+        PrivateRun(
+            replace(sizes.STUDY, trajectories=500, name="Hopper-v5-50-private"),
+            oracles=(0, 1, 2, 3),
+            size=20,
+            learner=PrivateSettings(_SMALL_NETS),
+            steps=1_000,
+        ),
+        (20, 500),
+    ),
+    "large": _private(
+        PrivateRun(
+            _STUDY,
+            oracles=(0, 1, 2, 3, 4, 5, 6, 7),
+            size=20,
+            learner=PrivateSettings(replace(BCQSettings.laptop(), batch_size=8)),
+            steps=5_000,
+            models=8,
+        ),
+        (20, 100, 400, 1_000),
+    ),
+}
+
+#: Audits of the run "audit".
+AUDIT = {
+    "small": AuditRun(sizes.STUDY, oracles=(0, 1)),
+    "large": AuditRun(sizes.LAPTOP.studies[0], oracles=tuple(range(8)), shadows=15),
+}
+
 
 def shadows(size: str, folder: Path) -> tuple[dict[str, pd.DataFrame], object]:
     """The table ``attacks-today``, and the settings it was made with."""
@@ -57,8 +111,24 @@ def shadows(size: str, folder: Path) -> tuple[dict[str, pd.DataFrame], object]:
     return {"attacks-today": pd.concat(parts, ignore_index=True)}, about
 
 
+def audit(size: str, folder: Path) -> tuple[dict[str, pd.DataFrame], object]:
+    """The table ``orl-auditor`` with what it took, and the settings it was made with."""
+    found = dataset_audit.table(AUDIT[size], folder)
+    return {"orl-auditor": found}, dataclasses.asdict(AUDIT[size])
+
+
+def private(size: str, folder: Path) -> tuple[dict[str, pd.DataFrame], object]:
+    """The table ``private-bcq`` with what it took, and the settings it was made with."""
+    parts = [private_models.table(one, folder) for one in PRIVATE[size]]
+    about = [dataclasses.asdict(one) for one in PRIVATE[size]]
+    seconds = sum(part.attrs.pop("seconds") for part in parts)
+    found = pd.concat(parts, ignore_index=True)
+    found.attrs["seconds"] = seconds
+    return {"private-bcq": found}, about
+
+
 Run = Callable[[str, Path], tuple[dict[str, pd.DataFrame], object]]
-RUNS: dict[str, Run] = {"shadows": shadows}
+RUNS: dict[str, Run] = {"shadows": shadows, "audit": audit, "private": private}
 _SUFFIX = {"small": "-small", "large": ""}
 _LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy", "dp-accounting", "scipy")
 
@@ -84,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             command=f"{parser.prog} --run {options.run} --size {options.size}",
             seed=sizes.LEAK.seed,
             parameters={"settings": about},
-            seconds=time.perf_counter() - start,
+            seconds=table.attrs.get("seconds", time.perf_counter() - start),
             libraries=_LIBRARIES,
             device=jax.devices()[0].device_kind,
             folder=options.records,
