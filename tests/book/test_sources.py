@@ -153,8 +153,6 @@ def test_two_exercises_with_folded_solutions(path):
     assert sorted(exercises) == sorted(solutions)
 
 
-#: Chapters whose exercises do not have the form yet.
-UNFINISHED = {"5-membership-inference"}
 FORM = re.compile(r"\*\*(Warm-up|Main|Break it) \(\d+ minutes\)\.\*\* \S")
 EXERCISE = re.compile(
     r"^:::\{exercise-start\} (?P<title>[^\n]+)\n:label: (?P<label>ex-\S+)\n:::\n(?P<text>.*?)"
@@ -176,8 +174,6 @@ def answered_labels(code):
 
 @notebook
 def test_every_exercise_says_its_kind_and_minutes(path):
-    if path.parent.name in UNFINISHED:
-        return
     text = text_of(path)
     found = list(EXERCISE.finditer(text))
     assert len(found) == text.count("{exercise-start}"), "an exercise is not written as the others"
@@ -194,8 +190,6 @@ def test_every_exercise_says_its_kind_and_minutes(path):
 
 @notebook
 def test_answers_stand_in_the_solution_of_their_exercise(path):
-    if path.parent.name in UNFINISHED:
-        return
     text = text_of(path)
     exercises = {exercise["label"] for exercise in EXERCISE.finditer(text)}
     here = [(label, code_of_page(solution)) for label, solution in SOLUTION.findall(text)]
