@@ -4,9 +4,9 @@ The package behind the executable companion to Maziar Gomrokchi's thesis "On Pri
 Reinforcement Learning Algorithms". The names that most of the book's pages use are importable
 from here, each when it is first used; the rest is in the named parts:
 
-``mdp``, ``trajectories``, ``features``, ``evaluation``
-    finite decision and reward processes, batches of trajectories, linear features, first-visit
-    Monte Carlo and its least-squares solutions; nothing private;
+``mdp``, ``trajectories``, ``transitions``, ``features``, ``evaluation``
+    finite decision and reward processes, batches of trajectories, recorded steps, linear
+    features, first-visit Monte Carlo and its least-squares solutions; nothing private;
 ``privacy``
     guarantees, mechanisms, accounting, audits; nothing of reinforcement learning;
 ``private_evaluation``
