@@ -16,7 +16,7 @@ PIP   := $(PY) -m pip --disable-pip-version-check --no-input
 PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book page lab notebooks course figures slides test check paper verify mutate serve links bench lock clean
+.PHONY: help venv book page lab notebooks course figures slides pdf release test check paper verify mutate serve links bench lock clean
 
 help: ## Show this list
 	@echo "make TARGET [PYTHON=python3] [JOBS=2] [PROFILE=quick|paper] [PORT=8000] [PAGE=...] [SAMPLE=1]"
@@ -70,6 +70,12 @@ figures: venv ## Write every figure as SVG and PNG, with caption and data, into 
 
 slides: venv ## Write the slides again into the site that is there (book/slides; seconds)
 	@$(PY) -m companion.build.slides
+
+pdf: venv ## Make the book as a PDF from the executed pages (needs LaTeX; about 2 min)
+	@$(PY) -m companion.build.pdf
+
+release: venv ## Collect site, PDF, notebooks, wheels and checksums (after book and pdf; TAG=v0.1.0)
+	@$(PY) -m companion.build.release $(TAG)
 
 verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1, STALE=1)
 	@$(PY) -m companion.build.verification $(if $(SAMPLE),--sample) $(if $(STALE),--stale) \

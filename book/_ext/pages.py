@@ -86,6 +86,7 @@ def _verdict(env: BuildEnvironment, claim: claims.Claim, correction: str = "") -
     return addnodes.pending_xref(
         "",
         shown,
+        refdomain="",  # LaTeX asks for it
         reftype=_LINK,
         reftarget=correction,
         badge=claims.anchor(claim.id),

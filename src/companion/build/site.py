@@ -168,7 +168,7 @@ def _refuse_stale(root: Path, profile: str) -> None:
 def jupyter_book(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Let Jupyter Book build the book in a folder; ``stdout`` is all that it says."""
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
-    return subprocess.run(
+    done = subprocess.run(
         [*command, "build", ".", *options],
         cwd=folder,
         # Not SOURCE_DATE_EPOCH: Sphinx would print its year as that of the copyright.
@@ -178,18 +178,20 @@ def jupyter_book(folder: Path, *options: str) -> subprocess.CompletedProcess[str
         text=True,
         check=False,
     )
+    done.stdout = _ANSI.sub("", done.stdout)
+    return done
 
 
 def _run_jupyter_book(root: Path) -> None:
     (root / _LOG).parent.mkdir(parents=True, exist_ok=True)
     result = jupyter_book(root, "--path-output", str(_NEXT), "-W", "-n", "--keep-going")
-    log = _ANSI.sub("", result.stdout).replace(f"{root}{os.sep}", "")
+    log = result.stdout.replace(f"{root}{os.sep}", "")
     (root / _LOG).write_text(log, encoding="utf-8")
     if result.returncode:
-        raise SiteError(f"jupyter-book failed:\n{_complaints(log)}\nAll of it: {_LOG}")
+        raise SiteError(f"jupyter-book failed:\n{complaints(log)}\nAll of it: {_LOG}")
 
 
-def _complaints(log: str) -> str:
+def complaints(log: str) -> str:
     """Return the lines that name what is wrong; the end of the log if none does."""
     lines = [line for line in log.splitlines() if "WARNING" in line or "ERROR" in line]
     return "\n".join(dict.fromkeys(lines)) or "\n".join(log.splitlines()[-20:])

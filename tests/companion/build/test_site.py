@@ -62,6 +62,7 @@ def complete(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(site, "_run_jupyter_book", render)
     monkeypatch.setitem(site.GENERATED, "scorecard", lambda root: "# Scorecard\n")
     monkeypatch.setattr(site.notebooks, "write", lambda root, pages: [])
+    monkeypatch.setattr(site.figure_archive, "write", lambda root, pages: [])
     return root
 
 
@@ -110,6 +111,7 @@ def test_failed_build_leaves_the_last_site(complete, monkeypatch):
     with pytest.raises(site.SiteError, match="the scorecard is not written:"):
         site.build(complete, "quick")
     monkeypatch.setattr(site.notebooks, "write", lambda root, pages: [])
+    monkeypatch.setattr(site.figure_archive, "write", lambda root, pages: [])
     monkeypatch.setitem(site.GENERATED, "scorecard", lambda root: "# Scorecard\n")
     (complete / "book/intro.md").write_text("# Begin\n")
     (complete / "_config.yml").write_text("nonsense: [")
@@ -162,5 +164,5 @@ def test_site_killed_between_its_two_renames_comes_back(complete):
 
 def test_complaints_are_the_warnings_of_the_log():
     log = "reading\nbook/a.md:3: WARNING: bad\nbook/a.md:3: WARNING: bad\nwriting\n"
-    assert site._complaints(log) == "book/a.md:3: WARNING: bad"
-    assert site._complaints("one\ntwo") == "one\ntwo"
+    assert site.complaints(log) == "book/a.md:3: WARNING: bad"
+    assert site.complaints("one\ntwo") == "one\ntwo"
