@@ -16,18 +16,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dprl._validation import FloatArray, IntArray
 from dprl.off_policy.saddle_point import BidiagonalStatistics, Statistics
-
-if TYPE_CHECKING:
-    from dprl.private_evaluation.gpope import Step
 
 AnyStatistics = Statistics | BidiagonalStatistics
 #: One data set for all trials, or a function: number of the trial -> its own data set.
@@ -160,6 +157,13 @@ def dense(
 # -- blocks of trials --------------------------------------------------------------------------
 
 
+class StepSizes(Protocol):
+    """A schedule."""
+
+    def size(self, i: ArrayLike, iterations: int) -> FloatArray:
+        """Step sizes of the iterations i = 1, 2, ..."""
+
+
 @dataclass(frozen=True, eq=False)
 class LoopArguments:
     """The arguments of :func:`dprl.private_evaluation.gpope.gpope_runs_not_private`, checked."""
@@ -168,7 +172,7 @@ class LoopArguments:
     first: AnyStatistics
     scale: FloatArray  # (settings,), h sigma
     clip: float
-    steps: tuple[Step, ...]
+    steps: tuple[StepSizes, ...]
     iterations: int
     seeds: list[np.random.SeedSequence]  # one for each group of trials
     trials: int
