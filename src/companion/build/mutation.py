@@ -303,9 +303,11 @@ def run_all(root: Path, pages: Sequence[str], functions: Sequence[str], jobs: in
             say(f"  {error}")
             failed += 1
             continue
-        write_atomic(_kept(root, page), json.dumps(found | {"key": _key(root, page)}, indent=1))
+        took = time.monotonic() - started
+        found |= {"took": (before or {}).get("took", 0.0) + took, "key": _key(root, page)}
+        write_atomic(_kept(root, page), json.dumps(found, indent=1))
         left = ", ".join(found["unmoved"]) or "none"
-        say(f"  unmoved claims: {left} ({time.monotonic() - started:.0f} s)")
+        say(f"  unmoved claims: {left} ({took:.0f} s)")
     return failed
 
 
@@ -329,7 +331,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     pages = site.pages(root)
     if options.page or options.function:
         return _only(root, options, pages, functions)
-    started = time.monotonic()
     failed = run_all(root, pages, list(functions), options.jobs)
     kept = {page: load_kept(root, page) for page in pages}
     if failed or None in kept.values():
@@ -348,7 +349,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command="python -m companion.build.mutation",
         seed=None,
         parameters={"profile": "quick", "goal": GOAL},
-        seconds=time.monotonic() - started,
+        seconds=sum(entry["took"] for entry in kept.values() if entry),  # also of earlier sittings
         keys=_KEYS,
     )
     enough = all(good >= GOAL * total for good, total in numbers_of.values())
