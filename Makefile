@@ -103,6 +103,7 @@ links: venv ## Ask the addresses outside that the book names whether they answer
 
 bench: venv ## Measure speed and memory against references (PEERS=python: see benchmarks/peers.txt)
 	@$(PY) benchmarks/run.py
+	@$(PY) benchmarks/evaluation.py
 	@$(PY) benchmarks/off_policy.py
 	@$(PY) benchmarks/membership.py $(if $(PEERS),--peers $(PEERS))
 

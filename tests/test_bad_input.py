@@ -324,6 +324,21 @@ BATCHES = {
         TypeError,
         "batch must be a Batch, got list",
     ),
+    "statistics of a list": (
+        lambda: trajectories.visit_statistics([[(0, 0, 1.0)]], 0.9),
+        TypeError,
+        "batch must be a Batch, got list",
+    ),
+    "statistics with discount one": (
+        lambda: trajectories.visit_statistics(BATCH, 1.0),
+        ValueError,
+        r"discount must lie in \[0, 1\)",
+    ),
+    "statistics in an empty range": (
+        lambda: trajectories.visit_statistics(BATCH, 0.9, (1, 0)),
+        ValueError,
+        "lower < upper",
+    ),
     "returns with discount one": (
         lambda: trajectories.discounted_returns(BATCH, 1),
         ValueError,
@@ -455,6 +470,16 @@ SIMULATION = {
         lambda: trajectories.simulate(Chain(9), 9, RNG, max_steps=2),
         RuntimeError,
         "have not ended after max_steps = 2",
+    ),
+    "statistics of no trajectories": (
+        lambda: trajectories.simulate_visit_statistics(process(), 0, RNG),
+        ValueError,
+        "n_trajectories must be at least 1",
+    ),
+    "statistics of something else": (
+        lambda: trajectories.simulate_visit_statistics(0.5, 9, RNG),
+        TypeError,
+        "process must be a MarkovRewardProcess",
     ),
     "something else in place of a process": (
         lambda: trajectories.simulate(0.5, 9, RNG),
@@ -853,6 +878,7 @@ PRIVATE = [pytest.param(*case, id=name) for name, case in BOTH.items()]
 
 RANDOM = {
     "simulate": lambda rng: trajectories.simulate(process(), 2, rng),
+    "simulated statistics": lambda rng: trajectories.simulate_visit_statistics(process(), 2, rng),
     "chain returns": lambda rng: trajectories.chain_first_visit_returns(Chain(4), 2, rng),
     "chain statistics": lambda rng: trajectories.chain_visit_statistics(Chain(4), 2, rng),
     "gaussian mechanism": lambda rng: gaussian(rng=rng),

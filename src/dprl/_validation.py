@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,13 +17,15 @@ LARGEST_WHOLE = 2**63 - 1
 
 def real(name: str, value: Any) -> float:
     """A finite real number, not a bool."""
+    if type(value) is float and isfinite(value):  # nearly always
+        return value
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")
     try:
         x = float(value)
     except OverflowError:
         raise ValueError(f"{name} must be a floating-point number, got a larger one") from None
-    if not np.isfinite(x):
+    if not isfinite(x):
         raise ValueError(f"{name} must be finite, got {value!r}")
     return x
 
@@ -77,7 +80,9 @@ def fraction(name: str, value: Any) -> float:
 
 def whole(name: str, value: Any, minimum: int = 1, *, maximum: int | None = LARGEST_WHOLE) -> int:
     """An integer from minimum to maximum (None: no end), not a bool and not a float."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+    if type(value) is not int and (
+        isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral)
+    ):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value!r}")
@@ -128,7 +133,7 @@ def _has_masked(values: Any) -> bool:
 def finite_array(name: str, values: ArrayLike, ndim: int | None = None) -> FloatArray:
     """A float array without NaN or infinity, of the given number of dimensions."""
     try:
-        raw = unmasked(name, values)
+        raw = values if type(values) is np.ndarray else unmasked(name, values)
         if raw.dtype.kind not in "biufO":  # text and complex numbers are not converted silently
             raise TypeError(f"got {raw.dtype}")
         x = np.asarray(raw, dtype=np.float64)
@@ -265,6 +270,36 @@ def distributions(name: str, values: ArrayLike, ndim: int | None = 2) -> FloatAr
         at = ", ".join(str(i) for i in row)
         raise ValueError(f"row {at} of {name} sums to {p[row].sum()}; rows must sum to one")
     return p
+
+
+def sparse_array(name: str, values: Any) -> Any:
+    """A copy of one of SciPy's sparse matrices: floats by rows, sorted, each entry once, finite."""
+    from scipy.sparse import csr_array
+
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be an array of numbers: got {values.dtype}")
+    if values.ndim != 2:
+        raise ValueError(f"{name} must have 2 dimension(s), got shape {values.shape}")
+    x = csr_array(values, dtype=np.float64, copy=True)
+    x.sum_duplicates()
+    finite_array(name, x.data)
+    return x
+
+
+def sparse_distributions(name: str, values: Any, rows: Any) -> Any:
+    """The same of :func:`distributions` for the sparse ``rows`` made of ``values``."""
+    if (rows.data < 0).any():
+        raise ValueError(f"{name} must not hold negative probabilities, got {rows.data.min()}")
+    total = np.asarray(rows.sum(axis=1))
+    if values.dtype.kind == "f" and values.dtype.itemsize < 8:
+        slack = max(4, rows.shape[1]) * float(np.finfo(values.dtype).eps)
+        near = np.abs(total - 1) <= slack
+        rows.data /= np.repeat(np.where(near, total, 1.0), np.diff(rows.indptr))
+        total = np.where(near, 1.0, total)
+    worst = int(np.abs(total - 1).argmax())
+    if abs(total[worst] - 1) > 1e-9:
+        raise ValueError(f"row {worst} of {name} sums to {total[worst]}; rows must sum to one")
+    return rows
 
 
 def count_array(name: str, counts: ArrayLike, n_states: int | None = None) -> FloatArray:

@@ -99,7 +99,10 @@ def lsl(
     check.instance("statistics", statistics, VisitStatistics)
     phi = feature_matrix(features, statistics.n_states)
     gamma = visit_weights(statistics, weights)
-    gram = np.einsum("sd,...s,se->...de", phi, gamma, phi, optimize=True)
+    if gamma.ndim == 1:
+        gram = (phi.T * gamma) @ phi
+    else:
+        gram = np.einsum("sd,...s,se->...de", phi, gamma, phi, optimize=True)
     lam = check.positive("ridge", ridge) / (2 * statistics.n_trajectories)
     matrix = gram + lam * np.eye(phi.shape[1])
     target = (gamma * statistics.mean_returns) @ phi

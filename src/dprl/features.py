@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 
+REMEMBERED = 2**17  # most numbers of a matrix whose norm or inverse is remembered
+
 
 def tabular(n_states: int) -> FloatArray:
     """One feature per state: the identity, shape (N, N).
@@ -88,6 +90,8 @@ def operator_norm(features: ArrayLike) -> float:
     1.414214
     """
     phi = feature_matrix(features)
+    if phi.size > REMEMBERED:
+        return float(np.linalg.norm(phi, 2))
     return _norm(phi.tobytes(), phi.shape)
 
 
@@ -117,17 +121,7 @@ def weighted_pseudo_inverse(
     ValueError
         If the rank is below d and this was not allowed.
     """
-    phi = feature_matrix(features)
-    w = check.weight_vector("weights", weights, phi.shape[0])
-    scaled = np.sqrt(w)[:, None] * phi
-    if not allow_rank_deficient and (r := int(np.linalg.matrix_rank(scaled))) < phi.shape[1]:
-        raise ValueError(
-            f"Gamma^(1/2) Phi has rank {r} below d = {phi.shape[1]}: the solution is not unique. "
-            "Drop columns, weight more states, or allow_rank_deficient=True for the least norm"
-        )
-    # the cut-off of matrix_rank: a direction that does not count as rank is not inverted
-    cut_off = max(scaled.shape) * np.finfo(np.float64).eps
-    return np.asarray(np.linalg.pinv(scaled, rcond=cut_off), dtype=np.float64)
+    return _checked_inverse(features, weights, allow_rank_deficient)[0].copy()
 
 
 def pseudo_inverse_norm(
@@ -138,8 +132,37 @@ def pseudo_inverse_norm(
     >>> round(pseudo_inverse_norm(aggregation(40), [1.0] * 40), 6)
     0.707107
     """
-    inverse = weighted_pseudo_inverse(features, weights, allow_rank_deficient=allow_rank_deficient)
-    return float(np.linalg.norm(inverse, 2))
+    return _checked_inverse(features, weights, allow_rank_deficient)[1]
+
+
+def _checked_inverse(
+    features: ArrayLike, weights: ArrayLike, allow_rank_deficient: bool
+) -> tuple[FloatArray, float]:
+    phi = feature_matrix(features)
+    w = check.weight_vector("weights", weights, phi.shape[0])
+    found = _remembered_inverse if phi.size <= REMEMBERED else _inverse
+    inverse, norm, r = found(phi.tobytes(), w.tobytes(), phi.shape)
+    if r < phi.shape[1] and not allow_rank_deficient:
+        raise ValueError(
+            f"Gamma^(1/2) Phi has rank {r} below d = {phi.shape[1]}: the solution is not unique. "
+            "Drop columns, weight more states, or allow_rank_deficient=True for the least norm"
+        )
+    return inverse, norm
+
+
+def _inverse(
+    features: bytes, weights: bytes, shape: tuple[int, ...]
+) -> tuple[FloatArray, float, int]:
+    """(Gamma^{1/2} Phi)^+, its norm, and the rank."""
+    scaled = np.sqrt(np.frombuffer(weights))[:, None] * np.frombuffer(features).reshape(shape)
+    # the cut-off of matrix_rank: a direction that does not count as rank is not inverted
+    cut_off = max(shape) * np.finfo(np.float64).eps
+    inverse = np.asarray(np.linalg.pinv(scaled, rcond=cut_off), dtype=np.float64)
+    return inverse, float(np.linalg.norm(inverse, 2)), int(np.linalg.matrix_rank(scaled))
+
+
+# Phi and w are public and chosen once: a sweep over batches asks for the same ones every time
+_remembered_inverse = lru_cache(maxsize=16)(_inverse)
 
 
 #: Which frequencies a Fourier basis takes: all, or those that move one coordinate, or two.

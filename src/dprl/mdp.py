@@ -28,12 +28,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dprl import _validation as check
+from dprl._edges import Edges, edges_of_actions, is_sparse, mixed, ranges, reward_matrix
 from dprl._validation import BoolArray, FloatArray, IntArray
 
 Start = Literal["first", "uniform"]
@@ -45,9 +46,9 @@ class MarkovRewardProcess:
 
     Parameters
     ----------
-    transition : array_like, shape (n, n)
+    transition : array_like or SciPy sparse matrix, shape (n, n)
         P(s, s'); each row sums to one.
-    reward : array_like, shape (n, n)
+    reward : array_like or SciPy sparse matrix, shape (n, n)
         R(s, s'), paid on the transition from s to s'; finite.
     discount : float
         gamma in [0, 1).
@@ -64,6 +65,12 @@ class MarkovRewardProcess:
         entry is negative or not finite, gamma is outside [0, 1), or a terminal
         state is not absorbing or pays a reward.
 
+    Notes
+    -----
+    A process given by a sparse transition matrix keeps its transitions of positive
+    probability alone, and its methods work with these. The attributes transition and
+    reward are then made when they are asked for: dense arrays, n^2 numbers each.
+
     Examples
     --------
     >>> process = MarkovRewardProcess([[0.5, 0.5], [0, 1]], [[0, 1], [0, 0]], 0.9, [1, 0])
@@ -79,23 +86,29 @@ class MarkovRewardProcess:
 
     def __init__(
         self,
-        transition: ArrayLike,
-        reward: ArrayLike,
+        transition: Any,
+        reward: Any,
         discount: float,
         start: ArrayLike,
         terminal: ArrayLike | None = None,
     ) -> None:
-        p = check.finite_array("transition", transition, ndim=2)
-        n = p.shape[0]
-        if p.shape != (n, n) or n == 0:
-            raise ValueError(f"transition must be square and not empty, got shape {p.shape}")
-        p = check.distributions("transition", transition).copy()
-        r = check.finite_array("reward", reward, ndim=2).copy()
-        if r.shape != (n, n):
-            raise ValueError(f"reward must have the shape of transition, {(n, n)}, got {r.shape}")
+        edges, p, r = None, None, None
+        if is_sparse(transition):
+            edges = Edges.of_sparse(transition, reward)
+            n = edges.first.size - 1
+            certain = (edges.source == edges.successor) & (edges.probability == 1)
+            absorbing = np.zeros(n, dtype=bool)
+            absorbing[edges.source[certain & (edges.reward == 0)]] = True
+        else:
+            p = check.finite_array("transition", transition, ndim=2)
+            n = p.shape[0]
+            if p.shape != (n, n) or n == 0:
+                raise ValueError(f"transition must be square and not empty, got shape {p.shape}")
+            p = check.distributions("transition", transition).copy()
+            r = reward_matrix(reward, n)
+            absorbing = (np.diag(p) == 1) & (np.diag(r) == 0)
         gamma = check.below_one("discount", discount)
         rho = check.probability_vector("start", start, n).copy()
-        absorbing = (np.diag(p) == 1) & (np.diag(r) == 0)
         if terminal is None:
             end = absorbing
         else:
@@ -106,52 +119,81 @@ class MarkovRewardProcess:
             if (end & ~absorbing).any():
                 s = int(np.flatnonzero(end & ~absorbing)[0])
                 raise ValueError(f"terminal state {s} must stay with probability 1 and pay 0")
-        for name, value in (
-            ("transition", check.frozen(p)),
-            ("reward", check.frozen(r)),
-            ("discount", gamma),
-            ("start", check.frozen(rho)),
-            ("terminal", check.frozen(end)),
-        ):
+        kept: dict[str, Any] = {"discount": gamma, "start": check.frozen(rho)}
+        kept["terminal"] = check.frozen(end)
+        if edges is not None:
+            kept |= {"edges": edges, "_sparse": True}
+        elif p is not None and r is not None:
+            kept |= {"transition": check.frozen(p), "reward": check.frozen(r), "_sparse": False}
+        for name, value in kept.items():
             object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """The dense matrices of a sparse process, made when they are first asked for."""
+        if name not in ("transition", "reward") or not self.__dict__.get("_sparse"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        edges, matrix = self.edges, np.zeros((self.n_states, self.n_states))
+        matrix[edges.source, edges.successor] = (
+            edges.probability if name == "transition" else edges.reward
+        )
+        object.__setattr__(self, name, check.frozen(matrix))
+        return matrix
 
     @property
     def n_states(self) -> int:
         """Number of states, terminal ones included."""
-        return int(self.transition.shape[0])
+        return int(self.start.size)
 
     @property
     def expected_reward(self) -> FloatArray:
         """R^pi(s) = sum_{s'} P(s, s') R(s, s'), shape (n,)."""
+        if self._sparse:
+            return self.edges.mean(self.edges.reward)
         out: FloatArray = np.einsum("ij,ij->i", self.transition, self.reward)
         return out
+
+    def _solve(self, factor: float, target: FloatArray) -> FloatArray:
+        """The x with x = target + factor P x."""
+        if not self._sparse:
+            identity = np.eye(self.n_states)
+            return np.asarray(np.linalg.solve(identity - factor * self.transition, target))
+        from scipy.sparse import eye_array
+        from scipy.sparse.linalg import spsolve
+
+        system = eye_array(self.n_states, format="csc") - (factor * self.edges.matrix).tocsc()
+        return np.asarray(spsolve(system, target))
 
     def bellman(self, values: ArrayLike) -> FloatArray:
         """One application of the Bellman operator, equation (1); (..., n) -> (..., n)."""
         v = _state_values(values, self.n_states)
+        if self._sparse:
+            return self.expected_reward + self.discount * self.edges.ahead(v)
         return self.expected_reward + self.discount * v @ self.transition.T
 
     def values(self) -> FloatArray:
-        """V, the fixed point of (1), by one linear solve; shape (n,), O(n^3) the first time."""
+        """V, the fixed point of (1), by one linear solve; shape (n,).
+
+        O(n^3) the first time if the process is dense; if sparse, what its factors need.
+        """
         return self._values.copy()
 
     @cached_property
     def _values(self) -> FloatArray:
-        identity = np.eye(self.n_states)
-        return np.asarray(
-            np.linalg.solve(identity - self.discount * self.transition, self.expected_reward),
-            dtype=np.float64,
-        )
+        return self._solve(self.discount, self.expected_reward)
 
     def return_variance(self) -> FloatArray:
         """Variance of the discounted return from each state, shape (n,).
 
         The second moment M solves M = E[R^2 + 2 gamma R V' + gamma^2 M'].
         """
-        p, r, gamma, v = self.transition, self.reward, self.discount, self.values()
-        target = np.einsum("ij,ij->i", p, r**2 + 2 * gamma * r * v)
-        second: FloatArray = np.linalg.solve(np.eye(self.n_states) - gamma**2 * p, target)
-        return np.maximum(second - v**2, 0.0)
+        gamma, v = self.discount, self.values()
+        if self._sparse:
+            r = self.edges.reward
+            target = self.edges.mean(r**2 + 2 * gamma * r * v[self.edges.successor])
+        else:
+            r = self.reward
+            target = np.einsum("ij,ij->i", self.transition, r**2 + 2 * gamma * r * v)
+        return np.maximum(self._solve(gamma**2, target) - v**2, 0.0)
 
     def visit_probabilities(self) -> FloatArray:
         """p_s, the probability that a trajectory visits s at least once; shape (n,).
@@ -168,6 +210,8 @@ class MarkovRewardProcess:
     def _visit_probabilities(self) -> FloatArray:
         transient = ~self.terminal
         self.require_termination()
+        if self._sparse:
+            return self._sparse_visit_probabilities(transient)
         p = self.transition
         g = np.linalg.inv(np.eye(int(transient.sum())) - p[np.ix_(transient, transient)])
         out = np.empty(self.n_states)
@@ -176,14 +220,53 @@ class MarkovRewardProcess:
         out[self.terminal] = self.start[self.terminal] + self.start[transient] @ reach_end
         return np.clip(out, 0.0, 1.0)
 
+    def _sparse_visit_probabilities(self, transient: BoolArray) -> FloatArray:
+        """The same from sparse factors; the diagonal of G column by column, some at a time."""
+        from scipy.sparse import eye_array
+        from scipy.sparse.linalg import splu
+
+        rows, n = self.edges.matrix[transient], int(transient.sum())
+        out = np.zeros(self.n_states)
+        if n:
+            factors = splu((eye_array(n, format="csr") - rows[:, transient]).tocsc())
+            visits = factors.solve(self.start[transient], trans="T")  # type: ignore[call-overload]
+            diagonal = np.empty(n)
+            for low in range(0, n, 256):
+                block = np.arange(low, min(low + 256, n))
+                unit = np.zeros((n, block.size))
+                unit[block, block - low] = 1.0
+                diagonal[block] = factors.solve(unit)[block, block - low]
+            out[transient] = visits / diagonal
+            out[self.terminal] = visits @ rows[:, self.terminal]
+        out[self.terminal] += self.start[self.terminal]
+        return np.clip(out, 0.0, 1.0)
+
+    @cached_property
+    def edges(self) -> Edges:
+        """All transitions of positive probability."""
+        return Edges.of(self.transition, self.reward)
+
     def require_termination(self) -> None:
         """Raise ValueError unless every state reaches a terminal one with probability 1."""
-        reaches = self.terminal.copy()
-        for _ in range(self.n_states):
-            reaches = reaches | (self.transition @ reaches > 0)
+        reaches = self._reaches_end
         if not reaches.all():
             stuck = np.flatnonzero(~reaches).tolist()
             raise ValueError(f"states {stuck} never reach a terminal state: no finite trajectory")
+
+    @cached_property
+    def _reaches_end(self) -> BoolArray:
+        """Whether a terminal state can be reached from a state; O(transitions)."""
+        edges = self.edges
+        order = np.argsort(edges.successor, kind="stable")
+        into = np.searchsorted(edges.successor[order], np.arange(self.n_states + 1))
+        source = edges.source[order]
+        reaches = self.terminal.copy()
+        new = np.flatnonzero(reaches)
+        while new.size:  # backwards, one step further each time
+            before = source[ranges(into[new], into[new + 1])]
+            new = np.unique(before[~reaches[before]])
+            reaches[new] = True
+        return reaches
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,10 +278,11 @@ class MarkovDecisionProcess:
 
     Parameters
     ----------
-    transition : array_like, shape (n, k, n)
-        P(s' | s, a) at [s, a, s'] for n states and k actions; sums to one over s'.
-    reward : array_like, shape (n, k) or (n, k, n)
-        r(s, a), or r(s, a, s') paid on the transition to s'; finite.
+    transition : array_like, shape (n, k, n), or a list of k SciPy sparse matrices (n, n)
+        P(s' | s, a) at [s, a, s'] for n states and k actions, or at [a][s, s']; sums to one
+        over s'.
+    reward : array_like, shape (n, k) or (n, k, n), or a list of k sparse matrices (n, n)
+        r(s, a), or r(s, a, s') paid on the transition to s'; finite. A list only with a list.
     discount : float
         gamma in [0, 1).
     start : array_like, shape (n,)
@@ -209,6 +293,11 @@ class MarkovDecisionProcess:
     ValueError
         If a shape does not fit, probabilities do not sum to one within 1e-9, an
         entry is negative or not finite, or gamma is outside [0, 1).
+
+    Notes
+    -----
+    A process given by sparse matrices is treated like a sparse :class:`MarkovRewardProcess`:
+    transition and reward are dense arrays that are made when they are asked for.
 
     Examples
     --------
@@ -225,9 +314,16 @@ class MarkovDecisionProcess:
     discount: float
     start: FloatArray
 
-    def __init__(
-        self, transition: ArrayLike, reward: ArrayLike, discount: float, start: ArrayLike
-    ) -> None:
+    def __init__(self, transition: Any, reward: Any, discount: float, start: ArrayLike) -> None:
+        if isinstance(transition, (list, tuple)) and any(is_sparse(x) for x in transition):
+            edges = edges_of_actions(transition, reward)
+            n = edges[0].first.size - 1
+            rho = check.probability_vector("start", start, n).copy()
+            object.__setattr__(self, "_edges", edges)
+            object.__setattr__(self, "discount", check.below_one("discount", discount))
+            object.__setattr__(self, "start", check.frozen(rho))
+            return
+        object.__setattr__(self, "_edges", None)
         p = check.finite_array("transition", transition, ndim=3)
         n, k, _ = p.shape
         if p.shape != (n, k, n) or p.size == 0:
@@ -249,19 +345,32 @@ class MarkovDecisionProcess:
         ):
             object.__setattr__(self, name, value)
 
+    def __getattr__(self, name: str) -> Any:
+        """The dense arrays of a sparse process, made when they are first asked for."""
+        if name not in ("transition", "reward") or not self.__dict__.get("_edges"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        array = np.zeros((self.n_states, self.n_actions, self.n_states))
+        for a, edges in enumerate(self._edges):
+            values = edges.probability if name == "transition" else edges.reward
+            array[edges.source, a, edges.successor] = values
+        object.__setattr__(self, name, check.frozen(array))
+        return array
+
     @property
     def n_states(self) -> int:
         """Number of states."""
-        return int(self.transition.shape[0])
+        return int(self.start.size)
 
     @property
     def n_actions(self) -> int:
         """Number of actions, the same in every state."""
-        return int(self.transition.shape[1])
+        return len(self._edges) if self._edges else int(self.transition.shape[1])
 
     @property
     def expected_reward(self) -> FloatArray:
         """r(s, a) = sum_{s'} P(s' | s, a) r(s, a, s'), shape (n, k)."""
+        if self._edges:
+            return np.stack([edges.mean(edges.reward) for edges in self._edges], axis=1)
         out: FloatArray = np.einsum("iaj,iaj->ia", self.transition, self.reward)
         return out
 
@@ -301,6 +410,8 @@ class MarkovDecisionProcess:
         pay nothing under the policy.
         """
         pi = self.action_probabilities(policy)
+        if self._edges:
+            return MarkovRewardProcess(*mixed(self._edges, pi), self.discount, self.start)
         joint = pi[:, :, None] * self.transition
         p = joint.sum(axis=1)  # (2.3)
         p /= p.sum(axis=1, keepdims=True)  # a sum of rounded products
@@ -314,9 +425,13 @@ class MarkovDecisionProcess:
         """Q of equation (2): act once, then collect ``values``; (..., n) -> (..., n, k).
 
         With the values of a policy it is that policy's action-value function
-        (thesis, equation 2.5). O(n^2 k).
+        (thesis, equation 2.5). O(n^2 k), or the number of transitions of a sparse process.
         """
-        ahead = np.einsum("iaj,...j->...ia", self.transition, _state_values(values, self.n_states))
+        v = _state_values(values, self.n_states)
+        if self._edges:
+            ahead = np.stack([edges.ahead(v) for edges in self._edges], axis=-1)
+        else:
+            ahead = np.einsum("iaj,...j->...ia", self.transition, v)
         out: FloatArray = self.expected_reward + self.discount * ahead
         return out
 

@@ -23,9 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dprl import _passes
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
 from dprl.mdp import Chain, MarkovRewardProcess, reward_process
+
+FIRST_DRAWN = 1_000  # trajectories of the first part of simulate_visit_statistics
+KEPT_STEPS = 2**20  # steps of each further part
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +127,18 @@ class Batch:
             n_states=n_states,
             actions=_integers("actions", [step[1] for step in flat]),
         )
+
+    @classmethod
+    def _of_own(
+        cls, states: IntArray, rewards: FloatArray, lengths: IntArray, n_states: int
+    ) -> Batch:
+        """A batch of arrays that this module has made and nobody else holds: no copy, no check."""
+        batch = object.__new__(cls)
+        for name, value in (("states", states), ("rewards", rewards), ("lengths", lengths)):
+            object.__setattr__(batch, name, check.frozen(value))
+        object.__setattr__(batch, "n_states", n_states)
+        object.__setattr__(batch, "actions", None)
+        return batch
 
     def __len__(self) -> int:
         """Number of trajectories m."""
@@ -222,9 +238,12 @@ class FirstVisitReturns:
         Every single return is clipped to the public range bounds = (lower, upper) before averaging.
         Without it nothing is clipped, and no private algorithm accepts the result.
         """
-        source = self if bounds is None else self.clipped(*_pair(bounds))
+        returns = self.returns
+        if bounds is not None:
+            returns = np.clip(returns, *value_range(*_pair(bounds)))
+            returns[~self.visited] = 0.0
         counts = self.visit_counts
-        means = source.returns.sum(axis=0) / np.maximum(counts, 1)
+        means = returns.sum(axis=0) / np.maximum(counts, 1)
         return VisitStatistics(counts, means, len(self), bounds)
 
 
@@ -303,9 +322,8 @@ class VisitStatistics:
 def discounted_returns(batch: Batch, discount: float) -> FloatArray:
     """G_t = r_t + gamma G_{t+1} for every step of every trajectory, shape (total,).
 
-    Works backwards from all ends at once: one vector operation per time step
-    of the longest trajectory, O(total) altogether. A return beyond the largest number of the
-    machine is that number.
+    O(total), without a loop over trajectories or steps. A return beyond the largest number of
+    the machine is that number.
 
     >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 1.0)], [(1, 0, 2.0)]], n_states=2)
     >>> discounted_returns(batch, 0.5).tolist()
@@ -313,38 +331,80 @@ def discounted_returns(batch: Batch, discount: float) -> FloatArray:
     """
     check.instance("batch", batch, Batch)
     gamma = check.below_one("discount", discount)
-    out = np.empty_like(batch.rewards)
-    order = np.argsort(-batch.lengths, kind="stable")
-    lengths, last = batch.lengths[order], batch.ends[order] - 1
-    carry = np.zeros(len(batch))
-    # number of trajectories longer than k, for every k
-    live = np.searchsorted(-lengths, -np.arange(int(lengths[0])), side="left")
-    for k, n in enumerate(live):
-        at = last[:n] - k
-        with np.errstate(over="ignore"):
-            carry = check.representable(batch.rewards[at] + gamma * carry[:n])
-        out[at] = carry
-    return out
+    return _passes.discounted(batch.rewards, batch.lengths, gamma)
 
 
 def first_visit_returns(batch: Batch, discount: float) -> FirstVisitReturns:
     """F_{x,s} for every trajectory and state, equation (1).
 
-    No loop over trajectories; O(total + m N) time, and m N numbers of memory.
+    No loop over trajectories; O(total + m N) time, and m N numbers of memory. Where counts and
+    averages are enough, :func:`visit_statistics` needs neither.
 
     >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 1.0), (0, 0, 8.0)]], n_states=3)
     >>> first_visit_returns(batch, 0.5).returns.tolist()
     [[2.5, 5.0, 0.0]]
     """
+    found = _first_visits(batch, discount)
+    n, trajectory = batch.n_states, batch.trajectory_ids
+    returns = np.zeros(len(batch) * n)
+    visited = np.zeros(returns.size, dtype=bool)
+    for begin, steps, values in found:
+        at = steps + begin
+        cells = trajectory.take(at) * n + batch.states.take(at)
+        returns[cells], visited[cells] = values, True
+    return FirstVisitReturns(returns.reshape(-1, n), visited.reshape(-1, n))
+
+
+def visit_statistics(
+    batch: Batch, discount: float, bounds: tuple[float, float] | None = None
+) -> VisitStatistics:
+    """Counts and average returns of a batch, equation (2), without the table of all returns.
+
+    The same as ``first_visit_returns(batch, discount).statistics(bounds)`` but for rounding, in
+    O(total) time and O(N) memory beside the batch.
+
+    Parameters
+    ----------
+    batch : Batch
+        m trajectories.
+    discount : float
+        gamma in [0, 1).
+    bounds : (float, float), optional
+        Public range to which every single return is clipped before averaging.
+
+    Examples
+    --------
+    >>> batch = Batch.from_lists([[(0, 0, 0.0), (1, 0, 3.0)], [(1, 0, 0.5)]], n_states=3)
+    >>> data = visit_statistics(batch, 0.5, bounds=(0, 1))
+    >>> data.counts.tolist(), data.mean_returns.tolist()
+    ([1, 2, 0], [1.0, 0.75, 0.0])
+    """
     check.instance("batch", batch, Batch)
-    m, n = len(batch), batch.n_states
-    key = batch.trajectory_ids * n + batch.states
-    first = np.full(m * n, -1, dtype=np.int64)
-    # of repeated keys the last assignment stays: written backwards, the first visit
-    first[key[::-1]] = np.arange(key.size - 1, -1, -1)
-    visited = first >= 0
-    returns = np.where(visited, discounted_returns(batch, discount)[first], 0.0)
-    return FirstVisitReturns(returns.reshape(m, n), visited.reshape(m, n))
+    low, high = (-np.inf, np.inf) if bounds is None else value_range(*_pair(bounds))
+    found = _first_visits(batch, discount)
+    n = batch.n_states
+    counts, sums = np.zeros(n, dtype=np.int64), np.zeros(n)
+    waiting: list[tuple[IntArray, FloatArray]] = []
+    size = 0
+
+    def add() -> None:
+        states, returns = waiting[0]
+        if len(waiting) > 1:
+            states = np.concatenate([part[0] for part in waiting])
+            returns = np.concatenate([part[1] for part in waiting])
+        counts[:] += np.bincount(states, minlength=n)
+        sums[:] += np.bincount(states, weights=returns, minlength=n)
+
+    for begin, steps, returns in found:
+        np.minimum(np.maximum(returns, low, out=returns), high, out=returns)
+        waiting.append((batch.states[begin:].take(steps), returns))
+        size += steps.size
+        if size >= n:  # adding costs no more than finding
+            add()
+            waiting, size = [], 0
+    if waiting:
+        add()
+    return VisitStatistics(counts, sums / np.maximum(counts, 1), len(batch), bounds)
 
 
 def simulate(
@@ -358,7 +418,7 @@ def simulate(
     """Draw trajectories of any finite Markov reward process until they end.
 
     All trajectories advance together, one vector operation per time step. The
-    cost is O(total steps x largest number of successors of a state).
+    cost is O(total steps x log of the largest number of successors of a state).
 
     Parameters
     ----------
@@ -392,37 +452,76 @@ def simulate(
             "a trajectory may start in a terminal state and would be empty; "
             "pass record_terminal=True"
         )
-    successors, cumulative = _sparse_rows(process.transition)
     state = rng.choice(process.n_states, size=m, p=process.start)
-    alive = np.arange(m)
-    steps: list[tuple[IntArray, IntArray, FloatArray]] = []
-    taken = 0
-    while alive.size:
-        ended = process.terminal[state]
-        if ended.any():
-            if record_terminal:
-                steps.append((alive[ended], state[ended], np.zeros(int(ended.sum()))))
-            alive, state = alive[~ended], state[~ended]
-            if not alive.size:
-                break
-        if taken == limit:
-            raise RuntimeError(
-                f"{alive.size} trajectories have not ended after max_steps = {limit} steps"
-            )
-        taken += 1
-        # inverse transform over the few successors of each state
-        branch = (rng.random(alive.size)[:, None] >= cumulative[state]).sum(axis=1)
-        following = successors[state, branch]
-        steps.append((alive, state, process.reward[state, following]))
-        state = following
-    owner = np.concatenate([step[0] for step in steps])
-    order = np.argsort(owner, kind="stable")  # steps of one trajectory keep their order
-    return Batch(
-        states=np.concatenate([step[1] for step in steps])[order],
-        rewards=np.concatenate([step[2] for step in steps])[order],
-        lengths=np.bincount(owner, minlength=m),
-        n_states=process.n_states,
+    edges = process.edges
+    moving = np.flatnonzero(~process.terminal[state])
+    lengths = np.zeros(m, dtype=np.int64)
+    steps, lengths[moving], unfinished = _passes.walk(
+        edges.first,
+        edges.successor,
+        edges.cumulative,
+        process.terminal[edges.successor],
+        state[moving],
+        limit,
+        rng,
     )
+    if unfinished:
+        raise RuntimeError(
+            f"{unfinished} trajectories have not ended after max_steps = {limit} steps"
+        )
+    states, rewards = edges.source.take(steps), edges.reward.take(steps)
+    if record_terminal:
+        last = state
+        last[moving] = edges.successor.take(steps.take(np.cumsum(lengths[moving]) - 1))
+        ends = np.cumsum(lengths)
+        states, rewards = np.insert(states, ends, last), np.insert(rewards, ends, 0.0)
+        lengths += 1
+    return Batch._of_own(states, rewards, lengths, process.n_states)
+
+
+def simulate_visit_statistics(
+    process: MarkovRewardProcess | Chain,
+    n_trajectories: int,
+    rng: np.random.Generator,
+    *,
+    bounds: tuple[float, float] | None = None,
+    record_terminal: bool = False,
+    max_steps: int = 100_000,
+) -> VisitStatistics:
+    """Counts and average returns of trajectories that are drawn, read and forgotten.
+
+    Of any number of trajectories in bounded memory: they are drawn with :func:`simulate`, some
+    at a time, so that about a million steps are kept at once (more only if one trajectory is
+    longer). Up to 1,000 trajectories are those that ``simulate`` draws from the same generator;
+    more have the same distribution.
+
+    Parameters
+    ----------
+    process, n_trajectories, rng, record_terminal, max_steps
+        As in :func:`simulate`, with its errors.
+    bounds : (float, float), optional
+        Public range to which every single return is clipped before averaging.
+
+    Examples
+    --------
+    >>> process = MarkovRewardProcess([[0.5, 0.5], [0, 1]], [[0, 1], [0, 0]], 0.9, [1, 0])
+    >>> data = simulate_visit_statistics(process, 5, np.random.default_rng(1), bounds=(0, 1))
+    >>> data.counts.tolist(), data.mean_returns.round(2).tolist()
+    ([5, 0], [0.92, 0.0])
+    """
+    m = check.whole("n_trajectories", n_trajectories)
+    discount = reward_process("process", process).discount
+    found: VisitStatistics | None = None
+    done, steps, size = 0, 0, FIRST_DRAWN
+    while done < m:
+        size = min(size, m - done)
+        batch = simulate(process, size, rng, record_terminal=record_terminal, max_steps=max_steps)
+        part = visit_statistics(batch, discount, bounds)
+        found = part if found is None else found.merged(part)
+        done, steps = done + size, steps + batch.states.size
+        size = max(KEPT_STEPS * done // steps, 1)  # about KEPT_STEPS at their mean length
+    assert found is not None
+    return found
 
 
 def chain_first_visit_returns(
@@ -552,17 +651,10 @@ def _chain_payoffs(chain: Chain, longest: int) -> FloatArray:
     return np.where(steps == 0, 0.0, np.power(float(chain.discount), np.maximum(steps - 1, 0)))
 
 
-def _sparse_rows(transition: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Successors of each state and their cumulative probabilities, padded."""
-    support = transition > 0
-    width = int(support.sum(axis=1).max())
-    successors = np.argsort(~support, axis=1, kind="stable")[:, :width]
-    probabilities = np.take_along_axis(transition, successors, axis=1)
-    cumulative = np.cumsum(probabilities, axis=1)
-    cumulative[:, -1] = np.inf  # rounding must not lead past the last successor
-    last = support.sum(axis=1) - 1
-    cumulative[np.arange(len(last)), last] = np.inf
-    return successors, cumulative
+def _first_visits(batch: Batch, discount: float) -> _passes.FirstVisits:
+    check.instance("batch", batch, Batch)
+    gamma = check.below_one("discount", discount)
+    return _passes.first_visits(batch.states, batch.rewards, batch.lengths, batch.n_states, gamma)
 
 
 def _integers(name: str, values: ArrayLike, ndim: int | None = 1) -> IntArray:

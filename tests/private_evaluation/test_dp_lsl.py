@@ -232,13 +232,13 @@ def test_a_truncated_range_of_k_breaks_smoothness():
 @pytest.mark.parametrize("m", [10**3, 10**6])
 def test_the_number_of_candidates_does_not_depend_on_the_batch_size(monkeypatch, m):
     tried = []
-    original = lsl_local_bound
+    original = lsl_smooth_bound.__globals__["largest_term"]
 
-    def recorded(counts, rho, n, c, distance=0, *, step_ratio=1.0):
-        tried.append(np.shape(distance))
-        return original(counts, rho, n, c, distance, step_ratio=step_ratio)
+    def recorded(terms, k):
+        tried.append(terms.shape)
+        return original(terms, k)
 
-    monkeypatch.setitem(lsl_smooth_bound.__globals__, "lsl_local_bound", recorded)
+    monkeypatch.setitem(lsl_smooth_bound.__globals__, "largest_term", recorded)
     lsl_smooth_bound(np.arange(1, 41) * m // 40, np.ones(40), m, 0.1, 1e-3)
     assert tried == [(2 * 40 + 1,)]
 

@@ -157,13 +157,13 @@ def test_a_truncated_range_of_k_breaks_smoothness():
 @pytest.mark.parametrize("m", [1e3, 1e6])
 def test_the_number_of_candidates_does_not_depend_on_the_batch_size(monkeypatch, m):
     tried = []
-    original = lsw_local_bound
+    original = lsw_smooth_bound.__globals__["largest_term"]
 
-    def recorded(counts, weights, distance=0):
-        tried.append(np.shape(distance))
-        return original(counts, weights, distance)
+    def recorded(terms, k):
+        tried.append(terms.shape)
+        return original(terms, k)
 
-    monkeypatch.setitem(lsw_smooth_bound.__globals__, "lsw_local_bound", recorded)
+    monkeypatch.setitem(lsw_smooth_bound.__globals__, "largest_term", recorded)
     lsw_smooth_bound(np.arange(1, 41) * m / 40, np.ones(40), 1e-3)
     assert tried == [(2 * 40 + 1,)]
 

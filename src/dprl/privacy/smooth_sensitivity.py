@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,12 +103,12 @@ class GaussianSmoothing:
     @property
     def alpha(self) -> float:
         """Noise per unit of local sensitivity, equation (1)."""
-        return float(smoothing_constants(self.epsilon, self.delta, self.dimension)[0])
+        return _constants(self.epsilon, self.delta, self.dimension)[0]
 
     @property
     def beta(self) -> float:
         """Largest change of ln sigma^2 between neighbours, equation (2)."""
-        return float(smoothing_constants(self.epsilon, self.delta, self.dimension)[1])
+        return _constants(self.epsilon, self.delta, self.dimension)[1]
 
     def perturb(self, mean: FloatArray, sigma: FloatArray, rng: np.random.Generator) -> FloatArray:
         """mean + N(0, sigma^2 I); mean (..., d), sigma (...).
@@ -130,6 +131,12 @@ class GaussianSmoothing:
         noise = check.generator(rng).standard_normal(mu.shape)
         with np.errstate(over="ignore"):
             return check.representable(mu + scale[..., None] * noise)
+
+
+@lru_cache(maxsize=64)
+def _constants(epsilon: float, delta: float, dimension: int) -> tuple[float, float]:
+    alpha, beta = smoothing_constants(epsilon, delta, dimension)
+    return float(alpha), float(beta)
 
 
 def smooth_upper_bound(

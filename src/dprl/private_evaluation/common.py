@@ -202,7 +202,7 @@ def clipped_statistics(
 def integers_around(points: FloatArray, first: int, last: float) -> FloatArray:
     """Floor and ceiling of each point, clipped to [first, last]; last axis doubled."""
     both = np.concatenate([np.floor(points), np.ceil(points)], axis=-1)
-    return np.asarray(np.clip(both, first, last), dtype=np.float64)
+    return np.asarray(np.minimum(np.maximum(both, first), last), dtype=np.float64)
 
 
 def distances_to_try(points: FloatArray, last: float) -> FloatArray:
@@ -213,6 +213,9 @@ def distances_to_try(points: FloatArray, last: float) -> FloatArray:
 
 def largest_term(terms: FloatArray, k: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The largest term in the last axis, and the first k that gives it."""
+    if terms.ndim == 1:
+        at = terms.argmax()
+        return terms[..., at], k[..., at]
     best = terms.argmax(axis=-1)[..., None]
     return (
         np.take_along_axis(terms, best, axis=-1)[..., 0],

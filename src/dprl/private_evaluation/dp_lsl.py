@@ -88,8 +88,19 @@ def lsl_local_bound(
     """
     v, rho, m, c, q = _bound_arguments(counts, weights, n_trajectories, coefficient, step_ratio)
     k = check.array_from("distance", distance)
+    return _local_bound(v, rho, m, c, k, q * np.linalg.norm(rho))
+
+
+def _local_bound(
+    v: FloatArray,
+    rho: FloatArray,
+    m: float,
+    c: FloatArray,
+    k: FloatArray,
+    norm: float | np.floating[Any],
+) -> FloatArray:
     total = (rho * np.minimum(v + k[..., None], m)).sum(axis=-1)
-    out: FloatArray = (c * np.sqrt(total) + q * np.linalg.norm(rho)) ** 2  # (1)
+    out: FloatArray = (c * np.sqrt(total) + norm) ** 2  # (1)
     return out
 
 
@@ -116,11 +127,12 @@ def lsl_smooth_bound(
     """
     v, rho, m, c, q = _bound_arguments(counts, weights, n_trajectories, coefficient, step_ratio)
     b = check.positive("beta", beta)
-    v = np.broadcast_to(v, (*np.broadcast_shapes(v.shape[:-1], c.shape), v.shape[-1]))
+    if c.ndim:
+        v = np.broadcast_to(v, (*np.broadcast_shapes(v.shape[:-1], c.shape), v.shape[-1]))
     c = c[..., None]
     # pieces of A + B k, sorted by their right end m - v_s
     order = np.argsort(-v, axis=-1, kind="stable")
-    sorted_v = np.take_along_axis(v, order, axis=-1)
+    sorted_v = v[order] if v.ndim == 1 else np.take_along_axis(v, order, axis=-1)
     sorted_rho = rho[order]
     ends = m - sorted_v
     capped = np.cumsum(sorted_rho, axis=-1) - sorted_rho  # weight of states already at m
@@ -132,10 +144,9 @@ def lsl_smooth_bound(
     begins = np.concatenate([np.zeros_like(ends[..., :1]), ends[..., :-1]], axis=-1)
     positive = slope > 0
     at = np.divide(root**2 - level, slope, out=np.zeros_like(level), where=positive)
-    stationary = np.where(positive, np.clip(at, begins, ends), begins)
+    stationary = np.where(positive, np.minimum(np.maximum(at, begins), ends), begins)
     k = distances_to_try(stationary, m)
-    local = lsl_local_bound(v[..., None, :], rho, int(m), c, k, step_ratio=q)
-    return largest_term(np.exp(-b * k) * local, k)
+    return largest_term(np.exp(-b * k) * _local_bound(v[..., None, :], rho, m, c, k, norm), k)
 
 
 def lsl_coefficient(features: ArrayLike, weights: ArrayLike, ridge: float) -> float:
@@ -148,8 +159,11 @@ def lsl_coefficient(features: ArrayLike, weights: ArrayLike, ridge: float) -> fl
     """
     phi = feature_matrix(features)
     rho = regression_weights(weights, phi.shape[0])
-    lam = check.positive("ridge", ridge)
-    return float(operator_norm(phi) * rho.max() / np.sqrt(2 * lam))
+    return _coefficient(operator_norm(phi), rho, check.positive("ridge", ridge))
+
+
+def _coefficient(norm: float, rho: FloatArray, lam: float) -> float:
+    return float(norm * rho.max() / np.sqrt(2 * lam))
 
 
 def lsl_step_factor(
@@ -174,11 +188,14 @@ def lsl_step_factor(
     phi = feature_matrix(features)
     rho = regression_weights(weights, phi.shape[0])
     lam, most = check.positive("ridge", ridge), check.positive("size", size)
-    norm = operator_norm(phi)
+    return _step_factor(operator_norm(phi), rho, lam, most, improved)
+
+
+def _step_factor(norm: float, rho: FloatArray, lam: float, most: float, improved: bool) -> float:
     subtracted = 0.0 if improved else float(norm**2 * rho.max())
     if lam <= subtracted:
         raise ValueError(
-            f"ridge must exceed ||Phi||^2 ||rho||_inf = {subtracted:g}, got {ridge!r}: "
+            f"ridge must exceed ||Phi||^2 ||rho||_inf = {subtracted:g}, got {lam!r}: "
             "Corollary 3.10 bounds the sensitivity only then; improved=True needs no condition"
         )
     return float(2 * most * norm / (lam - subtracted))
@@ -236,23 +253,25 @@ class LSL(LeastSquares):
         self, counts: ArrayLike, n_trajectories: int, *, epsilon: float, delta: float
     ) -> Noise:
         v = check.count_array("counts", counts)
-        phi, rho = feature_matrix(self.features, v.shape[-1]), self.weights
+        phi = feature_matrix(self.features, v.shape[-1])
+        rho, norm = regression_weights(self.weights, phi.shape[0]), operator_norm(phi)
         step, size = return_spread(self.f_min, self.f_max)
         shape, ridges = np.shape(self.ridge), np.ravel(self.ridge).tolist()
+        for lam in ridges:
+            check.positive("ridge", lam)
         factor = np.reshape(
-            [lsl_step_factor(phi, rho, x, size=size, improved=self.improved) for x in ridges], shape
+            [_step_factor(norm, rho, lam, size, self.improved) for lam in ridges], shape
         )
         constants = GaussianSmoothing(epsilon, delta, phi.shape[1])
         psi, distance = lsl_smooth_bound(
             v,
             rho,
             n_trajectories,
-            np.reshape([lsl_coefficient(phi, rho, x) for x in ridges], shape),
+            np.reshape([_coefficient(norm, rho, lam) for lam in ridges], shape),
             constants.beta,
             step_ratio=step / size,
         )
         sigma = constants.alpha * factor * np.sqrt(psi)  # (3)
-        norm = operator_norm(phi)
         return Noise(constants.alpha, constants.beta, norm, psi, distance, sigma)
 
     def psi_of_masses(

@@ -67,7 +67,10 @@ def lsw_local_bound(counts: ArrayLike, weights: ArrayLike, distance: ArrayLike =
     """
     v = check.count_array("counts", counts)
     w = check.weight_vector("weights", weights, v.shape[-1])
-    k = check.array_from("distance", distance)
+    return _local_bound(v, w, check.array_from("distance", distance))
+
+
+def _local_bound(v: FloatArray, w: FloatArray, k: FloatArray) -> FloatArray:
     out: FloatArray = (w / np.maximum(v - k[..., None], 1.0) ** 2).sum(axis=-1)  # (1)
     return out
 
@@ -90,7 +93,7 @@ def lsw_smooth_bound(
     w = check.weight_vector("weights", weights, v.shape[-1])
     b = check.positive("beta", beta)
     k = distances_to_try(v - 1, np.inf)
-    return largest_term(np.exp(-b * k) * lsw_local_bound(v[..., None, :], w, k), k)
+    return largest_term(np.exp(-b * k) * _local_bound(v[..., None, :], w, k), k)
 
 
 @dataclass(frozen=True, eq=False)
