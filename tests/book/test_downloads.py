@@ -7,7 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -40,8 +40,8 @@ pytestmark = pytest.mark.site
 def installed(tmp_path_factory):
     """Both wheels of the archive, in a folder of their own."""
     folder = tmp_path_factory.mktemp("downloads")
-    for archive in ("book.zip", "student.zip"):
-        zipfile.ZipFile(DOWNLOADS / archive).extractall(folder)
+    zipfile.ZipFile(DOWNLOADS / "book.zip").extractall(folder)
+    zipfile.ZipFile(DOWNLOADS / "student.zip").extractall(folder / "student")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     wheels = sorted(map(str, folder.glob("*.whl")))
     assert len(wheels) == 2
@@ -87,6 +87,22 @@ def test_every_page_has_a_readable_notebook_and_all_archives_are_there():
     made = {path.name for path in (ROOT / notebooks.PLACE).glob("*.zip")}
     assert {"book.zip", "student.zip"} <= made
     assert {path.name for path in DOWNLOADS.iterdir()} == made
+
+
+@pytest.mark.parametrize("name", ["book", "student", "instructor", "3-policy-evaluation"])
+def test_the_wheels_of_an_archive_lie_where_its_pages_look_for_them(name):
+    """In the folder of the page or the one above, as the first cell says."""
+    with zipfile.ZipFile(DOWNLOADS / f"{name}.zip") as archive:
+        files = [PurePosixPath(file) for file in archive.namelist()]
+        first = json.loads(archive.read(f"{PAGES[0]}.ipynb"))["cells"]
+    assert any("--find-links . --find-links .." in "".join(cell["source"]) for cell in first)
+    wheels = [file for file in files if file.suffix == ".whl"]
+    assert len(wheels) == 2
+    assert PurePosixPath("README.txt") in files
+    pages = [file for file in files if file.suffix == ".ipynb"]
+    assert pages
+    for page in pages:
+        assert {wheel.parent for wheel in wheels} <= {page.parent, page.parent.parent}, page
 
 
 def test_every_figure_is_in_the_archive_of_figures():

@@ -249,6 +249,7 @@ def write(root: Path) -> Path:
     place = root / notebooks.PLACE
     path = place / "instructor.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("README.txt", notebooks.README)
         archive.writestr("teaching.md", teaching(root))
         for deck in sorted((root / slides.SOURCES).glob("*.md")):
             archive.write(deck, f"slides/{deck.name}")

@@ -11,7 +11,7 @@ Written to ``_build/notebooks``:
 ``dprl-*.whl``, ``dprl_book-*.whl``
     the package, and what the pages need beside it: the studies, the plumbing, claims and records;
 ``<chapter>.zip``, ``book.zip``, ``student.zip``
-    the notebooks of a chapter, of the book, and of students, each with both wheels.
+    the notebooks of a chapter, of the book, and of students, with both wheels and a ``README.txt``.
 
 The first cell of a notebook installs the wheels that lie in its folder or the one above.
 """
@@ -41,6 +41,24 @@ _INSTALL = """\
 # Once, in an environment of your own: the wheels lie beside the notebook, or one folder above.
 %pip install --quiet --find-links . --find-links .. "dprl-book[{extra}]"
 %load_ext companion.outcomes"""
+#: How to begin, in every archive of notebooks.
+README = """\
+Notebooks of "On Privacy for Reinforcement Learning: an executable companion".
+
+You need Python 3.11 or newer. In this folder, once:
+
+    python3 -m venv .venv
+    .venv/bin/pip install jupyterlab
+
+(On Windows .venv\\Scripts\\pip, and below .venv\\Scripts\\jupyter.) Then
+
+    .venv/bin/jupyter lab
+
+and open a page in one of the folders. Run its cells from the top: the first one installs the two
+wheels that lie here and downloads the libraries that the page needs, which takes a minute, once.
+Change what you like, such as epsilon in the second code cell; a verdict that then comes out
+otherwise is shown and stops nothing.
+"""
 #: What the wheel of the book holds beside its packages.
 _DATA = ("book/claims.yml", "data/published", "data/results/paper", "data/results/laptop")
 _SOLUTION = re.compile(r"^(:{3,})\{solution-start\} *(\S*).*?^\1$", re.DOTALL | re.MULTILINE)
@@ -272,10 +290,15 @@ def _archives(place: Path) -> Iterator[Path]:
     for name, folders in parts.items():
         archive = place / f"{name}.zip"
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("README.txt", README)
+            for wheel in wheels:
+                file.write(wheel, wheel.name)
             loose = place.glob("*.ipynb") if name == "book" else ()
             inside = (path for folder in folders for path in folder.rglob("*.ipynb"))
-            for path in [*wheels, *sorted([*loose, *inside])]:
-                file.write(path, path.relative_to(place))
+            # chapters lie beside the wheels, where the first cell of a page looks for them
+            top = place / "student" if name == "student" else place
+            for path in sorted([*loose, *inside]):
+                file.write(path, path.relative_to(top))
         yield archive
     source = _source_archive(place)
     if source is not None:
