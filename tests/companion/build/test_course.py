@@ -116,4 +116,5 @@ def test_the_archive_of_instructors(tmp_path):
     (tmp_path / "book").mkdir()
     (tmp_path / course.SOURCE).write_text("needs: {}\nplans: []\n")
     with zipfile.ZipFile(course.write(tmp_path)) as archive:
-        assert sorted(archive.namelist()) == ["3-a/page.ipynb", "a.whl", "teaching.md"]
+        names = ["3-a/page.ipynb", "README.txt", "a.whl", "teaching.md"]
+        assert sorted(archive.namelist()) == names
