@@ -253,8 +253,13 @@ def extra_of(root: Path, page: str) -> str:
     """The extra of the wheel ``dprl-book`` that a page needs, by the libraries that it used."""
     stamp = freshness.read_stamp(freshness.product_path(root, page, "stamp.json"))
     used = json.dumps(stamp) if stamp is not None else ""
-    wanted = {"membership": '"mujoco"', "off-policy": '"jax"', "release": '"opendp"'}
-    return next((extra for extra, library in wanted.items() if library in used), "pages")
+    wanted = {
+        '"mujoco"': "membership",
+        '"gymnasium"': "membership",
+        '"jax"': "off-policy",
+        '"opendp"': "release",
+    }
+    return next((extra for library, extra in wanted.items() if library in used), "pages")
 
 
 def write(root: Path, pages: Sequence[str]) -> list[Path]:

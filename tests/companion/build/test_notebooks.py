@@ -144,6 +144,23 @@ def test_the_wheel_of_the_book_holds_what_pages_read_and_not_the_package(wheels)
     assert "Provides-Extra: membership" in needs
 
 
+@pytest.mark.parametrize(
+    ("libraries", "extra"),
+    [
+        (["numpy"], "pages"),
+        (["jax"], "off-policy"),
+        (["jax", "mujoco"], "membership"),
+        (["gymnasium", "jax"], "membership"),
+        (["opendp"], "release"),
+    ],
+)
+def test_a_page_needs_the_extra_that_has_its_libraries(tmp_path, libraries, extra):
+    stamp = {"inputs": {"libraries": dict.fromkeys(libraries, "1")}, "outputs": {}}
+    write_atomic(tmp_path / "book/nb/a/page.stamp.json", json.dumps(stamp))
+    assert notebooks.extra_of(tmp_path, "a/page") == extra
+    assert notebooks.extra_of(tmp_path, "a/other") == "pages"
+
+
 def test_without_the_repository_the_installed_claims_and_records_are_found(tmp_path, monkeypatch):
     from companion import files
 
