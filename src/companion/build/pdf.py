@@ -62,7 +62,16 @@ _OF_THE_SITE = ("docstrings", "offline_site", "publishing", "answers")
 # sphinx-jupyterbook-latex asks for a package of half a gigabyte, and uses one command of it.
 _BBM = "\\ProvidesPackage{bbm}\n\\newcommand{\\mathbbm}[1]{\\mathbb{#1}}\n"
 _FIRST_PAGES = r"""\sphinxtableofcontents
-\chapter*{In short}\markboth{In short}{}"""
+\chapter*{In short}\markboth{In short}{}
+\begin{printedbox}{note}{On paper}
+These are the pages of the site, from one execution: figures, numbers and verdicts are those of the
+commit on the title page. The cells that the site folds (imports, checks, drawings), its explorers
+and the description of the package are not printed; the site and the notebooks have them. Proofs and
+solutions, which the site folds too, stand between two lines.
+
+Text and figures: CC BY 4.0. Code: BSD-3-Clause.
+\end{printedbox}
+"""
 
 _COMPLAINTS = re.compile(
     r"^(?:LaTeX|Package hyperref) Warning: .*undefined.*$|^Missing character: .*$", re.MULTILINE
