@@ -73,18 +73,24 @@ def compiled() -> tuple[Callable[..., Any], Callable[..., Any]]:
         return counts, sums / np.maximum(counts, 1)
 
     @njit
-    def walk(first, to, cumulative, paid, terminal, start, m, rng, most):
-        states, rewards = np.empty(most, np.int64), np.empty(most)
-        lengths, t = np.empty(m, np.int64), 0
-        for x in range(m):
+    def steps(to, cumulative, paid, terminal, start, rng, states, rewards, lengths):
+        t = 0
+        for x in range(lengths.size):
             s, begin = np.searchsorted(start, rng.random(), side="right"), t
             while not terminal[s]:
-                u, edge = rng.random(), first[s]
-                while u >= cumulative[edge]:
-                    edge += 1
-                states[t], rewards[t] = s, paid[edge]
-                t, s = t + 1, to[edge]
+                u, branch = rng.random(), 0
+                while u >= cumulative[s, branch]:
+                    branch += 1
+                s2 = to[s, branch]
+                states[t], rewards[t] = s, paid[s, s2]
+                t, s = t + 1, s2
             lengths[x] = t - begin
+        return t
+
+    def walk(m, rng, most, *process):
+        # NumPy's memory comes in large pages, that of Numba does not
+        states, rewards, lengths = np.empty(most, np.int64), np.empty(most), np.empty(m, np.int64)
+        t = steps(*process, rng, states, rewards, lengths)
         return states[:t], rewards[:t], lengths
 
     return statistics, walk
@@ -109,12 +115,13 @@ def beside_a_compiled_pass(repeats: int) -> Iterator[Row]:
             lambda task=task: one_pass(*task),
             limit=1.3,
         )
-        edges = process.edges
         starts = np.append(np.cumsum(process.start)[:-1], np.inf)
-        given = (edges.first, edges.successor, edges.cumulative, edges.reward)
-        given += (process.terminal, starts, m)
+        s = np.arange(41)
+        to = np.stack([s, np.minimum(s + 1, 40)], axis=1)
+        cumulative = np.where(to > s[:, None], np.inf, chain.stay)
+        given = (to, cumulative, process.reward, process.terminal, starts)
         most = batch.states.size * 11 // 10
-        states, _, lengths = walk(*given, fresh(), most)
+        states, _, lengths = walk(m, fresh(), most, *given)
         assert abs(states.size / batch.states.size - 1) < 0.02
         assert lengths.size == m
         yield measure(
@@ -122,7 +129,7 @@ def beside_a_compiled_pass(repeats: int) -> Iterator[Row]:
             lambda chain=chain: simulate(chain, m, fresh()),
             repeats,
             PASS,
-            lambda given=given, most=most: walk(*given, fresh(), most),
+            lambda given=given, most=most: walk(m, fresh(), most, *given),
             limit=2.0,
         )
         yield measure(
@@ -131,7 +138,7 @@ def beside_a_compiled_pass(repeats: int) -> Iterator[Row]:
             repeats,
             "both compiled passes",
             lambda given=given, most=most: one_pass(
-                *walk(*given, fresh(), most), 41, GAMMA, *RANGE
+                *walk(m, fresh(), most, *given), 41, GAMMA, *RANGE
             ),
         )
 

@@ -75,6 +75,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(_passes, "BLOCK", 40)
     monkeypatch.setattr(_passes, "CELLS", 50)
     monkeypatch.setattr(_passes, "CHUNK", 7)
+    monkeypatch.setattr(_passes, "GROUP", 11)
 
 
 @given(seeds, st.booleans())

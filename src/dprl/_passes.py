@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
 
-FirstVisits = Iterator[tuple[int, NDArray[np.int32], FloatArray]]
+FirstVisits = Iterator[tuple[int, IntArray, FloatArray]]
 
 BLOCK = 2**16  # steps of one block
 CELLS = 2**22  # most (trajectory, state) pairs of one block
-CHUNK = 2**14  # trajectories that take a step together
+CHUNK = 2**14  # walks that take a step together
+GROUP = 2**13  # walks that are put in order together
 
 
 class Discounting:
     """G_t = r_t + gamma G_{t+1} of trajectories end to end, block after block.
 
     The equations are a triangular system with one band beside the diagonal, which BLAS solves
-    from the last step to the first: the products and sums of a loop. A return beyond the largest
-    number of the machine is that number.
+    from the last step to the first, with the products and sums of a loop. (Of its two forms the
+    transposed one rounds each product before it adds, whatever the machine, as a loop does.)
+    A return beyond the largest number of the machine is that number.
     """
 
     def __init__(self, gamma: float, most: int) -> None:
         """For blocks of at most ``most`` steps."""
         self.gamma = gamma
-        # |G| <= max |r| / (1 - gamma): below this no sum overflows
-        self.safe = np.finfo(np.float64).max / 4 * (1 - gamma)
         self.band = np.full((2, most), -gamma, order="F")
         self.returns = np.empty(most)
 
@@ -46,13 +46,12 @@ class Discounting:
 
         out = self.returns[: rewards.size]
         out[:] = rewards
-        if out.max() > self.safe or out.min() < -self.safe:
-            return _discounted_and_clipped(rewards, ends, self.gamma)
-        before = ends[:-1]
-        self.band[0, before] = 0.0  # what follows an end is another trajectory
-        out = dtbsv(1, self.band[:, : out.size], out, lower=0, diag=1, overwrite_x=1)
-        self.band[0, before] = -self.gamma
-        return out
+        last = ends - 1
+        self.band[1, last] = 0.0  # what follows an end is another trajectory
+        out = dtbsv(1, self.band[:, : out.size], out, lower=1, trans=1, diag=1, overwrite_x=1)
+        self.band[1, last] = -self.gamma
+        # a sum too large makes everything before it infinite or NaN, also beyond an end
+        return out if np.isfinite(out[0]) else _discounted_and_clipped(rewards, ends, self.gamma)
 
 
 def _discounted_and_clipped(rewards: FloatArray, ends: IntArray, gamma: float) -> FloatArray:
@@ -118,7 +117,8 @@ def first_visits(
         # of repeated cells the last assignment stays: written backwards, the first visit
         visit[cell] = step
         stays = visit.take(cell, out=kept[:n], mode="clip") == step
-        first = step.take(np.flatnonzero(stays))
+        first = np.flatnonzero(stays)
+        np.subtract(n - 1, first, out=first)
         yield begin, first, discounting(rewards[begin:end], np.cumsum(inside)).take(first)
 
 
@@ -156,8 +156,6 @@ def walk(
     unfinished : int
         Walks that ``limit`` stopped.
     """
-    from scipy.sparse import csr_array
-
     degree = np.diff(first)
     doublings = int(degree.max() - 1).bit_length()
     here = first.take(state)  # the first edge that leaves the state, in place of the state
@@ -187,12 +185,39 @@ def walk(
             walker[kept : kept + on.size] = walker[low : low + n].take(on)
             kept += on.size
         here, walker = here[:kept], walker[:kept]
-    begins = np.cumsum([0, *(edges.size for edges in steps)])
-    index = np.int32 if begins[-1] <= np.iinfo(np.int32).max else np.int64
-    shape = (len(steps), state.size)
-    # one row for each step, one column for each walk: by columns, each walk is in one piece
-    table = csr_array((_joined(steps), _joined(walkers), begins.astype(index)), shape=shape).tocsc()
-    return table.data, np.diff(table.indptr).astype(np.int64), here.size
+    found, lengths = _by_walk(steps, walkers, state.size)
+    return found, lengths, here.size
+
+
+def _by_walk(
+    steps: list[NDArray[np.int32]], walkers: list[NDArray[np.int32]], m: int
+) -> tuple[NDArray[np.int32], IntArray]:
+    """The edges of each step, with the walks that took them in order, walk after walk instead."""
+    from scipy.sparse import csr_array
+
+    out, lengths = np.empty(sum(part.size for part in steps), np.int32), np.zeros(m, np.int64)
+    done = 0
+    for low in range(0, m, GROUP):  # so that what is written stays in the cache
+        high = min(low + GROUP, m)
+        cuts = [walker.searchsorted(np.array([low, high], np.int32)) for walker in walkers]
+        parts = [
+            (step[i:j], walker[i:j])
+            for step, walker, (i, j) in zip(steps, walkers, cuts, strict=True)
+        ]
+        parts = [part for part in parts if part[0].size]
+        if not parts:
+            continue
+        edges, columns = (np.concatenate(one) for one in zip(*parts, strict=True))
+        begins = np.cumsum([0, *(part[0].size for part in parts)])
+        index = np.int32 if edges.size <= np.iinfo(np.int32).max else np.int64
+        shape = (len(parts), high - low)
+        # one row for each step, one column for each walk: by columns, each walk is in one piece
+        rows = csr_array((edges, columns - np.int32(low), begins.astype(index)), shape=shape)
+        table = rows.tocsc()
+        out[done : done + edges.size] = table.data
+        lengths[low:high] = np.diff(table.indptr)
+        done += edges.size
+    return out, lengths
 
 
 def _search(
@@ -205,14 +230,3 @@ def _search(
         edge += half * (u >= cumulative.take(edge + half - 1))
         size = size - half
     return edge
-
-
-def _joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """The parts in one array; the list is emptied, so that memory holds them once."""
-    whole = np.empty(sum(part.size for part in parts), dtype=np.int32)
-    end = whole.size
-    while parts:
-        part = parts.pop()
-        whole[end - part.size : end] = part
-        end -= part.size
-    return whole

@@ -89,10 +89,13 @@ def operator_norm(features: ArrayLike) -> float:
     >>> round(operator_norm(aggregation(40)), 6)
     1.414214
     """
-    phi = feature_matrix(features)
-    if phi.size > REMEMBERED:
-        return float(np.linalg.norm(phi, 2))
-    return _norm(phi.tobytes(), phi.shape)
+    return _matrix_norm(feature_matrix(features))
+
+
+def _matrix_norm(matrix: FloatArray) -> float:
+    if matrix.size > REMEMBERED:
+        return float(np.linalg.norm(matrix, 2))
+    return _norm(matrix.tobytes(), matrix.shape)
 
 
 @lru_cache(maxsize=64)  # asked for again and again by every bound on DP-LSL
@@ -121,7 +124,7 @@ def weighted_pseudo_inverse(
     ValueError
         If the rank is below d and this was not allowed.
     """
-    return _checked_inverse(features, weights, allow_rank_deficient)[0].copy()
+    return _checked_inverse(features, weights, allow_rank_deficient).copy()
 
 
 def pseudo_inverse_norm(
@@ -132,33 +135,33 @@ def pseudo_inverse_norm(
     >>> round(pseudo_inverse_norm(aggregation(40), [1.0] * 40), 6)
     0.707107
     """
-    return _checked_inverse(features, weights, allow_rank_deficient)[1]
+    return _matrix_norm(_checked_inverse(features, weights, allow_rank_deficient))
 
 
 def _checked_inverse(
     features: ArrayLike, weights: ArrayLike, allow_rank_deficient: bool
-) -> tuple[FloatArray, float]:
+) -> FloatArray:
     phi = feature_matrix(features)
     w = check.weight_vector("weights", weights, phi.shape[0])
     found = _remembered_inverse if phi.size <= REMEMBERED else _inverse
-    inverse, norm, r = found(phi.tobytes(), w.tobytes(), phi.shape)
+    inverse, r = found(phi.tobytes(), w.tobytes(), phi.shape, not allow_rank_deficient)
     if r < phi.shape[1] and not allow_rank_deficient:
         raise ValueError(
             f"Gamma^(1/2) Phi has rank {r} below d = {phi.shape[1]}: the solution is not unique. "
             "Drop columns, weight more states, or allow_rank_deficient=True for the least norm"
         )
-    return inverse, norm
+    return inverse
 
 
 def _inverse(
-    features: bytes, weights: bytes, shape: tuple[int, ...]
-) -> tuple[FloatArray, float, int]:
-    """(Gamma^{1/2} Phi)^+, its norm, and the rank."""
+    features: bytes, weights: bytes, shape: tuple[int, ...], ranked: bool
+) -> tuple[FloatArray, int]:
+    """(Gamma^{1/2} Phi)^+, and the rank if it is asked for."""
     scaled = np.sqrt(np.frombuffer(weights))[:, None] * np.frombuffer(features).reshape(shape)
+    rank = int(np.linalg.matrix_rank(scaled)) if ranked else 0
     # the cut-off of matrix_rank: a direction that does not count as rank is not inverted
     cut_off = max(shape) * np.finfo(np.float64).eps
-    inverse = np.asarray(np.linalg.pinv(scaled, rcond=cut_off), dtype=np.float64)
-    return inverse, float(np.linalg.norm(inverse, 2)), int(np.linalg.matrix_rank(scaled))
+    return np.asarray(np.linalg.pinv(scaled, rcond=cut_off), dtype=np.float64), rank
 
 
 # Phi and w are public and chosen once: a sweep over batches asks for the same ones every time

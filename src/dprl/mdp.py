@@ -202,6 +202,9 @@ class MarkovRewardProcess:
         reach j from i is G_ij / G_jj; a terminal state is reached with
         probability (G P_{T,end})_ij.
 
+        A sparse process takes one solve for each state, some at a time: time grows with the
+        square of their number at least, memory with the number.
+
         ValueError if some state cannot reach a terminal one: its trajectories never end.
         """
         return self._visit_probabilities.copy()

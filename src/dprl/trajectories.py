@@ -396,7 +396,7 @@ def visit_statistics(
         sums[:] += np.bincount(states, weights=returns, minlength=n)
 
     for begin, steps, returns in found:
-        np.minimum(np.maximum(returns, low, out=returns), high, out=returns)
+        np.clip(returns, low, high, out=returns)
         waiting.append((batch.states[begin:].take(steps), returns))
         size += steps.size
         if size >= n:  # adding costs no more than finding
