@@ -61,8 +61,7 @@ _OF_THE_API = ("autodoc", "autosummary", "napoleon", "viewcode")
 _OF_THE_SITE = ("docstrings", "offline_site", "publishing", "answers")
 # sphinx-jupyterbook-latex asks for a package of half a gigabyte, and uses one command of it.
 _BBM = "\\ProvidesPackage{bbm}\n\\newcommand{\\mathbbm}[1]{\\mathbb{#1}}\n"
-_FIRST_PAGES = r"""\sphinxtableofcontents
-\chapter*{In short}\markboth{In short}{}
+_FIRST_PAGES = r"""\vspace*{\fill}
 \begin{printedbox}{note}{On paper}
 These are the pages of the site, from one execution: figures, numbers and verdicts are those of the
 commit on the title page. The cells that the site folds (imports, checks, drawings), its explorers
@@ -70,8 +69,9 @@ and the description of the package are not printed; the site and the notebooks h
 solutions, which the site folds too, stand between two lines.
 
 Text and figures: CC BY 4.0. Code: BSD-3-Clause.
-\end{printedbox}
-"""
+\end{printedbox}\thispagestyle{empty}\clearpage
+\sphinxtableofcontents
+\chapter*{In short}\markboth{In short}{}"""
 
 _COMPLAINTS = re.compile(
     r"^(?:LaTeX|Package hyperref) Warning: .*undefined.*$|^Missing character: .*$", re.MULTILINE
@@ -346,7 +346,7 @@ def faults(log: str) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make it, and say where it is and how large; 1 if that fails."""
+    """Make it, and say where it is and how long; 1 if that fails."""
     parser = argparse.ArgumentParser(
         prog="python -m companion.build.pdf", description="Make the book as a PDF."
     )
@@ -360,7 +360,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PdfError as error:
         print(error, file=sys.stderr)
         return int(wanted or not missing_tools())
-    print(f"{path.relative_to(root)}: {path.stat().st_size / 1e6:.1f} MB")
+    log = (root / _TEX / f"{NAME}.log").read_text(encoding="utf-8", errors="replace")
+    pages = "".join(re.findall(r"^Output written on .*\((\d+ pages?),", log, re.MULTILINE))
+    print(f"{path.relative_to(root)}: {pages}, {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

@@ -304,10 +304,12 @@ def test_the_sources_are_complete(book, monkeypatch):
 
 
 @pytest.mark.skipif(bool(pdf.missing_tools()), reason=f"LaTeX is missing: {pdf.missing_tools()}")
-def test_a_small_book_is_set(book, monkeypatch):
+def test_a_small_book_is_set(book, monkeypatch, capsys):
     monkeypatch.setitem(site.GENERATED, "scorecard", lambda _: "# Scorecard\n\nNone.\n")
-    path = pdf.build(book)
-    assert path.read_bytes().startswith(b"%PDF")
+    monkeypatch.chdir(book)
+    assert pdf.main([]) == 0
+    assert re.match(r"_build/pdf/on-privacy-for-rl\.pdf: \d+ pages, ", capsys.readouterr().out)
+    assert (book / pdf.PRODUCT).read_bytes().startswith(b"%PDF")
     assert (book / pdf.EDITION).read_text(encoding="utf-8") == pdf.edition_of(book)
     tex = next((book / pdf.PLACE).rglob(f"{pdf.NAME}.tex")).read_text(encoding="utf-8")
     body = tex.partition(r"\begin{document}")[2]
