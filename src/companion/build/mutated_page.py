@@ -106,8 +106,9 @@ def _names_in(statement: ast.stmt) -> tuple[set[str], set[str], set[object]]:
 _CHANGING = {"append", "extend", "add", "update", "setdefault", "insert", "sort"}
 
 
-#: Seconds without work after which a mutant that waits for threads is made in another way.
-PATIENCE = 15.0
+#: Seconds without work after which a mutant that waits for threads is made in another way, and
+#: how many such mutants show that all others of the page would wait too.
+PATIENCE, WAITING = 15.0, 3
 
 
 @dataclass
@@ -139,7 +140,10 @@ class MutationTask:
     change has moved the claims ``unmoved`` yet. The functions ``wanted`` of the bounds are those
     whose own rows are sought on this page; others are changed only while claims are unmoved.
     ``jobs`` mutants are alive at the same time, and each may take so many ``seconds`` of processor
-    time. ``packages`` are that of the bounds, and those whose other functions may be changed."""
+    time. ``packages`` are that of the bounds, and those whose other functions may be changed.
+
+    If there are ``mutants``, pairs of a name and a mutation, the whole page is executed for each
+    of them, and that is all: so it is with those that could not be made by forking."""
 
     page: str
     stage: str
@@ -148,6 +152,7 @@ class MutationTask:
     jobs: int
     seconds: float
     packages: Sequence[str]
+    mutants: Sequence[tuple[str, str]] = ()
 
 
 class Session:
@@ -177,7 +182,8 @@ class Session:
         self._turn = 0
         self._seen: set[str] = set()
         self._alive: dict[int, _Alive] = {}
-        self._queue: list[tuple[str, str]] = []
+        self.queue: list[tuple[str, str]] = []  # what could not be made by forking
+        self._waited = 0
         self._stages: list[Path] = []
         self._shell: Any = None
         self._namespace: dict[str, Any] = {}
@@ -263,6 +269,9 @@ class Session:
             self._reap()
         if self.stage != "bounds" and self._last_cell(name) < self._cell:
             return False
+        if self._waited >= WAITING:
+            self.queue.append((name, mutation))
+            return False
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -299,7 +308,8 @@ class Session:
                     for place in (self.root / "_build" / "mutation" / "runs").glob(f"{pid}-*"):
                         shutil.rmtree(place, ignore_errors=True)
                     del self._alive[pid]
-                    self._queue.append((result.function, result.mutation))
+                    self.queue.append((result.function, result.mutation))
+                    self._waited += 1
                 continue
             with os.fdopen(pipe) as stream:
                 text = stream.read()
@@ -336,6 +346,18 @@ class Session:
     def run(self) -> None:
         """Execute the page, with its mutants; a ``MutationError`` if it fails although
         unchanged."""
+        self._prepare()
+        try:
+            for name, mutation in self.task.mutants:
+                if self.stage == "bounds" or self._last_cell(name) >= 0:
+                    self._run_again(name, mutation)
+            if not self.task.mutants:
+                self._run_forking()
+        finally:
+            for stage in self._stages:
+                shutil.rmtree(stage, ignore_errors=True)
+
+    def _prepare(self) -> None:
         self._shell = _shell()
         self._namespace = self._shell.user_ns
         self._shell.ast_transformers.append(_Asserts())
@@ -343,18 +365,13 @@ class Session:
             self._shell.ast_transformers.append(_Values())
         self._watch_claims()
         self._new_place(copied=False)
+
+    def _run_forking(self) -> None:
         started = time.monotonic()
-        try:
-            self._execute()
-            while self._alive:
-                self._reap()
-            self.seconds = time.monotonic() - started
-            for name, mutation in self._queue:
-                if self.stage == "bounds" or self._last_cell(name) >= 0:
-                    self._run_again(name, mutation)
-        finally:
-            for stage in self._stages:
-                shutil.rmtree(stage, ignore_errors=True)
+        self._execute()
+        while self._alive:
+            self._reap()
+        self.seconds = time.monotonic() - started
 
     def _run_again(self, name: str, mutation: str) -> None:
         """A mutant of a page that cannot fork: the whole page once more."""
@@ -562,6 +579,7 @@ def work(root: Path) -> None:
         "error": error,
         "seconds": round(session.seconds, 1),
         "unmoved": sorted(session.unmoved),
+        "queue": session.queue,
         "results": [dataclasses.asdict(result) for result in session.results],
     }
     with os.fdopen(answer, "w") as out:

@@ -24,14 +24,16 @@ Boolean there is only the opposite. An integer stays one.
 What a page showed is kept in ``_build/mutation`` until its code, or a definition that it
 reaches, changes: a run that is stopped goes on where it was. Threads do not survive a fork: a
 mutant of a page that uses ``jax`` may wait for them for ever. One that has done nothing for a
-while is ended, and made again by executing the whole page with the change in it. Survivors have a
-reason in ``book/mutation.yml``, and a reason without a survivor is an error.
+while is ended, and made again by executing the whole page with the change in it; after a few of
+them all others of the page are made so. Survivors have a reason in ``book/mutation.yml``, and a
+reason without a survivor is an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -40,6 +42,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,9 +131,14 @@ def examine(
         limit = max(60.0, 5 * found["seconds"])
         task = MutationTask(page, stage, found["unmoved"], sorted(wanted), jobs, limit, packages)
         outcome = _in_a_process(root, task)
-        found["results"] = [*found["results"], *outcome["results"]]
-        found["unmoved"] = outcome["unmoved"]
         found["seconds"] = max(found["seconds"], outcome["seconds"])
+        shares = [outcome["queue"][job::jobs] for job in range(jobs)]
+        alone = [dataclasses.replace(task, mutants=share) for share in shares if share]
+        with ThreadPoolExecutor(jobs) as pool:
+            outcomes = [outcome, *pool.map(functools.partial(_in_a_process, root), alone)]
+        for each in outcomes:
+            found["results"] = [*found["results"], *each["results"]]
+            found["unmoved"] = sorted({*found["unmoved"]} & {*each["unmoved"]})
     return found
 
 

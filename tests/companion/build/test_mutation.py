@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from companion import records
-from companion.build import mutants, mutation
+from companion.build import mutants, mutated_page, mutation
 from companion.build.mutated_page import words_behind
 
 PAGE = "1-chapter/page"
@@ -104,6 +104,25 @@ def test_a_pinned_value_is_noticed_by_its_claim_and_by_how_little(outcome):
         "x 1.052631579": "",
         "x 1.25": "claim thesis:1",
     }
+
+
+def test_a_mutant_with_an_execution_of_its_own_shows_what_a_fork_shows(
+    repository, outcome, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
+    forked = [r for r in outcome["results"] if r["mutation"] in ("x 0.5", "x 2")]
+    forked = [r for r in forked if r["function"].startswith("tiny.bounds.")]
+    assert any(r["notice"] for r in forked)
+    assert not all(r["notice"] for r in forked)
+    mutants_of = [(r["function"], r["mutation"]) for r in forked]
+    claims = [f"thesis:{i}" for i in range(1, 6)]
+    task = mutated_page.MutationTask(
+        PAGE, "bounds", claims, [], 1, 60.0, ("tiny.bounds", "tiny"), mutants_of
+    )
+    alone = mutation._in_a_process(repository, task)
+    assert alone["queue"] == []
+    shown = [(r["function"], r["mutation"], r["notice"]) for r in alone["results"]]
+    assert shown == [(r["function"], r["mutation"], r["notice"]) for r in forked]
 
 
 def test_an_assertion_notices_too_and_methods_are_functions(outcome):
