@@ -71,8 +71,8 @@ figures: venv ## Write every figure as SVG and PNG, with caption and data, into 
 slides: venv ## Write the slides again into the site that is there (book/slides; seconds)
 	@$(PY) -m companion.build.slides
 
-pdf: venv ## Make the book as a PDF from the executed pages (needs LaTeX; about 2 min)
-	@$(PY) -m companion.build.pdf
+pdf: venv ## Make the book as a PDF from the executed pages (needs LaTeX; 2 to 3 min; STALE=1)
+	@$(PY) -m companion.build.pdf --profile $(PROFILE) $(if $(STALE),--stale)
 
 release: venv ## Collect site, PDF, notebooks, wheels and checksums (after book and pdf; TAG=v0.1.0)
 	@$(PY) -m companion.build.release $(TAG)

@@ -37,6 +37,8 @@ PRODUCT = PLACE / f"{NAME}.pdf"
 EDITION = PLACE / "edition.txt"
 #: How the edition ends where files are not as they were committed.
 CHANGED = ", with changes"
+#: How it ends where pages were executed before something changed.
+OLD_PAGES = ", pages of earlier runs"
 #: Programs that make it.
 TOOLS = ("xelatex", "latexmk", "rsvg-convert")
 #: Packages of Debian that hold them, and the LaTeX packages and fonts of the book.
@@ -302,15 +304,24 @@ def missing_tools() -> list[str]:
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
-def build(root: Path) -> Path:
-    """Make the PDF, in place of the last one. What is missing or wrong is a :class:`PdfError`."""
+def build(root: Path, profile: str = "quick", *, stale: bool = False) -> Path:
+    """Make the PDF, in place of the last one. What is missing or wrong is a :class:`PdfError`.
+
+    A page without a valid execution with this profile is wrong too, unless ``stale``: then it is
+    taken as it is, and the title page says so.
+    """
     missing = missing_tools()
     if missing:
         raise PdfError(
             f"no PDF: {', '.join(missing)} not on this machine; "
             f"on Debian and Ubuntu: apt-get install {PACKAGES}"
         )
-    edition = edition_of(root)
+    edition, old = edition_of(root), site.stale(root, profile)
+    if old and not stale:
+        listed = "\n".join(old)
+        raise PdfError(f"these pages have no valid execution: make book\n{listed}")
+    if old:
+        edition += OLD_PAGES
     place = write_sources(root, edition)
     done = site.jupyter_book(place, "--builder", "latex", "-W", "-n", "--keep-going")
     write_atomic(root / _LOG, done.stdout)
@@ -353,13 +364,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--if-possible", action="store_true", help="without LaTeX say so, and succeed"
     )
-    wanted = not parser.parse_args(argv).if_possible
+    parser.add_argument("--profile", default="quick", help="with which the pages were executed")
+    parser.add_argument(
+        "--stale", action="store_true", help="take pages as they are, and say so on the title page"
+    )
+    wanted = parser.parse_args(argv)
     root = Path.cwd().resolve()
     try:
-        path = build(root)
+        path = build(root, wanted.profile, stale=wanted.stale)
     except PdfError as error:
         print(error, file=sys.stderr)
-        return int(wanted or not missing_tools())
+        return int(not wanted.if_possible or not missing_tools())
     log = (root / _TEX / f"{NAME}.log").read_text(encoding="utf-8", errors="replace")
     pages = "".join(re.findall(r"^Output written on .*\((\d+ pages?),", log, re.MULTILINE))
     print(f"{path.relative_to(root)}: {pages}, {path.stat().st_size / 1e6:.1f} MB")

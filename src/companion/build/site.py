@@ -153,16 +153,21 @@ def _continues(root: Path, begun_from: freshness.Inputs) -> bool:
 
 def _refuse_stale(root: Path, profile: str) -> None:
     """Jupyter Book itself notices neither a failed page nor one that never ran."""
+    found = stale(root, profile)
+    if found:
+        raise SiteError(
+            "these pages have no valid execution, so the site is not built:\n"
+            + "\n".join(found)
+            + "\n(something changed while the pages ran: run it again)"
+        )
+
+
+def stale(root: Path, profile: str) -> list[str]:
+    """Pages without a valid execution with this profile, each a line with the reason."""
     sources = sources_of(root)
     passed = {"profile": profile}
     reasons = {page: freshness.reason(root, page, passed, sources) for page in pages(root)}
-    stale = [f"  {page}: {why}" for page, why in reasons.items() if why]
-    if stale:
-        raise SiteError(
-            "these pages have no valid execution, so the site is not built:\n"
-            + "\n".join(stale)
-            + "\n(something changed while the pages ran: run it again)"
-        )
+    return [f"  {page}: {why}" for page, why in reasons.items() if why]
 
 
 def jupyter_book(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -193,7 +193,10 @@ def test_with_latex_a_failure_is_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pdf, "missing_tools", list)
     monkeypatch.setattr(site, "pages", lambda _: ["3-x/page"])
+    monkeypatch.setattr(site, "stale", lambda *_: ["  3-x/page: never executed"])
     assert pdf.main(["--if-possible"]) == 1
+    assert "no valid execution: make book\n  3-x/page: never executed" in capsys.readouterr().err
+    assert pdf.main(["--stale"]) == 1
     assert "not executed yet: 3-x/page; run make book" in capsys.readouterr().err
 
 
@@ -306,12 +309,15 @@ def test_the_sources_are_complete(book, monkeypatch):
 @pytest.mark.skipif(bool(pdf.missing_tools()), reason=f"LaTeX is missing: {pdf.missing_tools()}")
 def test_a_small_book_is_set(book, monkeypatch, capsys):
     monkeypatch.setitem(site.GENERATED, "scorecard", lambda _: "# Scorecard\n\nNone.\n")
+    monkeypatch.setattr(site, "stale", lambda *_: ["  3-x/page: the page changed"])
     monkeypatch.chdir(book)
-    assert pdf.main([]) == 0
+    assert pdf.main(["--stale"]) == 0
     assert re.match(r"_build/pdf/on-privacy-for-rl\.pdf: \d+ pages, ", capsys.readouterr().out)
     assert (book / pdf.PRODUCT).read_bytes().startswith(b"%PDF")
-    assert (book / pdf.EDITION).read_text(encoding="utf-8") == pdf.edition_of(book)
+    edition = pdf.edition_of(book) + pdf.OLD_PAGES
+    assert (book / pdf.EDITION).read_text(encoding="utf-8") == edition
     tex = next((book / pdf.PLACE).rglob(f"{pdf.NAME}.tex")).read_text(encoding="utf-8")
+    assert rf"\date{{{edition}}}" in tex
     body = tex.partition(r"\begin{document}")[2]
     for needed in (
         r"\begin{printedbox}{false}{Lemma 1.1.1 ",
