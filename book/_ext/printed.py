@@ -33,7 +33,8 @@ from sphinx_proof.nodes import NODE_TYPES, unenumerable_node
 
 #: Width of the text and of a character in tables, between columns, and of a margin, in points.
 LINE, CHARACTER, BETWEEN = 470.0, 4.4, 9.0
-_LONGEST = 45
+#: Rows and characters of the longest table that stays on one page.
+_ROWS, _CHARACTERS = 15, 2000
 _MATH = re.compile(r"\\[a-zA-Z]+|[{}_^$&]|\\.")
 _NUMBER = re.compile(r"[\s\d.,×⁻⁰¹²³⁴⁵⁶⁷⁸⁹+−%±<>≤≥()-]*|nan|inf|—|–")
 #: Verdicts: colour and sign of each.
@@ -279,7 +280,8 @@ class Printed(LaTeXTranslator):
         rows = [[words_of(cell) for cell in row] for row in node.findall(nodes.row)]
         if len({len(row) for row in rows}) == 1:
             self.next_table_colspec = columns(rows)
-        if self.no_latex_floats == 0 and len(rows) > _LONGEST // 5:
+        long = len(rows) > _ROWS or sum(len(cell) for row in rows for cell in row) > _CHARACTERS
+        if long and self.no_latex_floats == 0:
             node["classes"].append("longtable")
         self.body.append("\n\\begingroup\\printedtable")
         self.body.append(rf"\renewcommand{{\thetable}}{{{self.number('table', node)}}}")
