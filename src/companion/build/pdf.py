@@ -43,7 +43,7 @@ OLD_PAGES = ", pages of earlier runs"
 TOOLS = ("xelatex", "latexmk", "rsvg-convert")
 #: Packages of Debian that hold them, and the LaTeX packages and fonts of the book.
 PACKAGES = (
-    "texlive-xetex texlive-latex-extra texlive-fonts-recommended tex-gyre lmodern "
+    "texlive-xetex texlive-latex-extra texlive-fonts-recommended fonts-lmodern "
     "fonts-freefont-otf fonts-dejavu-core latexmk librsvg2-bin"
 )
 #: Pages that serve the site only.
