@@ -4,11 +4,13 @@ Needs ``make book``; run by ``make check``.
 """
 
 import functools
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import yaml
 
 from companion.build import site
 
@@ -106,6 +108,19 @@ def test_nothing_is_left_unrendered(name):
     assert text.strip()
     assert [mark for mark in UNRENDERED if mark in text] == []
     assert "$" not in text, text[max(0, text.find("$") - 80) :][:160]
+
+
+def test_pages_have_the_number_of_their_chapter_and_their_place_in_it():
+    """As the thesis counts: chapter 3 is private policy evaluation, its first page is 3.1."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    for number, chapter in enumerate(toc["parts"][0]["chapters"][1:], start=2):
+        pages = [chapter["file"], *(section["file"] for section in chapter["sections"])]
+        for place, file in enumerate(pages):
+            wanted = f"{number}." if place == 0 else f"{number}.{place}."
+            html = (SITE / f"{file}.html").read_text(encoding="utf-8")
+            found = re.search(r'<h1><span class="section-number">([\d.]+) </span>', html)
+            assert found is not None, file
+            assert found[1] == wanted, file
 
 
 @page
