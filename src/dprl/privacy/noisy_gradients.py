@@ -143,7 +143,9 @@ def noisy_gradient_delta(sigma: float, records: int, steps: int, epsilon: float)
     Notes
     -----
     A few hundred to some ten thousand evaluations of M, each a sum over some thousand nodes:
-    milliseconds to some tenths of a second, whatever the number of steps.
+    milliseconds to some tenths of a second, whatever the number of steps. Where hardly any step
+    draws the replaced record (N far below m), (4) does not settle and grids replace it: up to half
+    a second, and some twenty times that, up to ten seconds, where an epsilon or a sigma is sought.
 
     Examples
     --------
