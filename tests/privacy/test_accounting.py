@@ -626,3 +626,20 @@ def test_bad_targets():
             function(0.5, True, 1.0, 1e-5)
     with pytest.raises(ValueError, match="mu must be positive"):
         subsampled_gaussian_profile(0.1, -1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: subsampled_gaussian_delta(1e300, 0.1, 100, 1.0), r"mu must lie in \[1e-100, 30\]"),
+        (lambda: subsampled_gaussian_epsilon(40.0, 0.1, 100, 1e-5), r"mu must lie in"),
+        (lambda: subsampled_gaussian_epsilon(5e-324, 0.1, 100, 1e-5), r"mu must lie in"),
+        (lambda: subsampled_gaussian_delta(0.5, 1e-300, 100, 1.0), r"fraction in \[1e-100, 1\]"),
+        (lambda: subsampled_gaussian_delta(0.5, 0.1, 10**12, 1.0), "at most 1000000 releases"),
+        (lambda: subsampled_gaussian_mu(0.1, 10**12, 1.0, 1e-5), "at most 1000000 releases"),
+        (lambda: subsampled_gaussian_mu(0.1, 100, 1e300, 1e-5), "epsilon must be at most 1000"),
+    ],
+)
+def test_what_no_grid_is_made_for_is_refused_at_once(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -12,6 +12,7 @@ from dprl.privacy import (
     Guarantee,
     analytic_gaussian_sigma,
     classical_gaussian_sigma,
+    gaussian,
     gaussian_delta,
     gaussian_mechanism,
 )
@@ -94,6 +95,25 @@ def test_the_analytic_noise_meets_its_delta_and_wastes_none(shift, epsilon, delt
     sigma = analytic_gaussian_sigma(shift, epsilon, delta)
     assert gaussian_delta(shift, sigma, epsilon) <= delta * (1 + 1e-9)
     assert gaussian_delta(shift, sigma * (1 - 1e-4), epsilon) > delta
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-300, 1e-155, 1e-100, 1e-12, 2e-8])
+@pytest.mark.parametrize("delta", [0.5, 1e-6, 1e-15, 1e-100, 1e-290])
+def test_an_epsilon_near_zero_has_its_noise(epsilon, delta):
+    """There the library's search for the analytic noise may never end."""
+    sigma = analytic_gaussian_sigma(1.0, epsilon, delta)
+    assert delta * (1 - 1e-6) < gaussian_delta(1.0, sigma, epsilon) <= delta
+
+
+def test_the_noise_does_not_jump_where_the_search_is_another():
+    epsilon, delta = 1e-7, 1e-6
+    kept, own = gaussian._unit_sigma(epsilon, delta), gaussian._large_unit_sigma(epsilon, delta)
+    assert own == pytest.approx(kept, rel=1e-8)
+
+
+def test_a_delta_without_full_precision_is_refused():
+    with pytest.raises(ValueError, match=r"delta must be at least 2\.23e-308, got 5e-324"):
+        analytic_gaussian_sigma(1.0, 1.0, 5e-324)
 
 
 @given(st.floats(1e-3, 0.999), st.floats(1e-10, 0.5), shifts)

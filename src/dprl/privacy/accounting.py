@@ -97,6 +97,10 @@ MAX_POINTS = 2**23
 QUICK_POINTS = 2**18
 #: Smallest delta that the convolution in double precision resolves.
 SMALLEST_DELTA = 1e-12
+#: Largest mu and number of releases for which there are grids, and largest epsilon that is kept.
+LARGEST_MU, MOST_RELEASES, LARGEST_EPSILON = 30.0, 10**6, 1000.0
+#: Smallest mu and fraction whose squares are numbers.
+SMALLEST = 1e-100
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 _PANEL = 0.25  # longest panel of the quadrature, in units of the integrand's scale
@@ -131,12 +135,13 @@ def subsampled_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float
     Parameters
     ----------
     mu : float
-        Sensitivity over standard deviation of one base release, > 0; the sensitivity is that
-        of the query at the size k of a sub-sample, for neighbours that replace one record.
+        Sensitivity over standard deviation of one base release, > 0 and at most ``LARGEST_MU``;
+        the sensitivity is that of the query at the size k of a sub-sample, for neighbours that
+        replace one record.
     fraction : float
         q = k/n, in (0, 1].
     m : int
-        Number of releases, >= 1.
+        Number of releases, 1 to ``MOST_RELEASES``.
     epsilon : float
         >= 0.
 
@@ -161,7 +166,7 @@ def subsampled_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float
     >>> round(subsampled_gaussian_delta(0.5, 0.1, 100, epsilon=1.0), 5)
     0.02012
     """
-    size, q, number = checked_setting(mu, fraction, m)
+    size, q, number = _setting(mu, fraction, m)
     eps = check.not_negative("epsilon", epsilon)
     if number == 1:
         return _one_release(eps, size, q)
@@ -197,7 +202,7 @@ def subsampled_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float
     >>> round(subsampled_gaussian_epsilon(0.5, 0.1, 100, delta=1e-5), 3)
     2.541
     """
-    size, q, number = checked_setting(mu, fraction, m)
+    size, q, number = _setting(mu, fraction, m)
     return _composed_epsilon(size, q, number, resolved_delta(delta))
 
 
@@ -209,7 +214,7 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     fraction, m
         As in :func:`subsampled_gaussian_delta`.
     epsilon : float
-        > 0.
+        In (0, ``LARGEST_EPSILON``].
     delta : float
         In [1e-12, 1). Choose it well below 1/n: a delta of the order of m k/n is no protection,
         it allows to publish so many records outright.
@@ -241,8 +246,10 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     >>> subsampled_gaussian_delta(mu, 0.1, 100, epsilon=1.0) <= 1e-5
     True
     """
-    q, number = check.fraction("fraction", fraction), check.whole("m", m)
+    _, q, number = _setting(1.0, fraction, m)
     eps, target = check.positive("epsilon", epsilon), resolved_delta(delta)
+    if eps > LARGEST_EPSILON:
+        raise ValueError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon!r}")
     return _largest_mu(q, number, eps, target)
 
 
@@ -512,6 +519,19 @@ def _rounding(m: int) -> float:
 
 
 # -- checks -----------------------------------------------------------------------------------
+
+
+def _setting(mu: float, fraction: float, m: int) -> tuple[float, float, int]:
+    """mu, q and m, within what the grids are made for."""
+    size, q, number = checked_setting(mu, fraction, m)
+    if not SMALLEST <= size <= LARGEST_MU or q < SMALLEST:
+        raise ValueError(
+            f"mu must lie in [{SMALLEST:g}, {LARGEST_MU:g}] and fraction in [{SMALLEST:g}, 1], "
+            f"got {mu!r} and {fraction!r}"
+        )
+    if number > MOST_RELEASES:
+        raise ValueError(f"m must be at most {MOST_RELEASES} releases, got {m!r}")
+    return size, q, number
 
 
 def resolved_delta(delta: float, least: float = SMALLEST_DELTA) -> float:

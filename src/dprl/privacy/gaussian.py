@@ -24,17 +24,19 @@ x = eps/s - s/2 and phi the normal density, e^eps phi(x + s) = phi(x), so that (
 from __future__ import annotations
 
 import math
+import sys
 from functools import lru_cache
 
 import numpy as np
 from dp_accounting.pld import common, privacy_loss_mechanism
 from numpy.typing import ArrayLike
-from scipy import special
+from scipy import optimize, special
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.privacy.guarantee import Guarantee
 
+_LIBRARY = 1e8  # largest first guess of the library's search, whose tolerance is 1e-7
 _PANELS = 12  # of the quadrature of (4), with 16 nodes each
 _TAIL = 90.0  # what is left out of (4) is e^{-_TAIL/2} of what is kept
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -101,20 +103,39 @@ def classical_gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -
 def analytic_gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
     """Least noise for which the Gaussian mechanism is (epsilon, delta)-private.
 
-    The inverse of (1), by the accounting library's search.
+    The inverse of (1), by the accounting library's search. delta is at least 2.3e-308: smaller
+    numbers have less than full precision.
 
     >>> round(analytic_gaussian_sigma(1.0, 0.1, 0.1), 4)
     2.8469
     """
     shift = check.positive("sensitivity", sensitivity)
-    return shift * _unit_sigma(check.positive("epsilon", epsilon), check.open_unit("delta", delta))
+    eps, d = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
+    if d < sys.float_info.min:
+        raise ValueError(f"delta must be at least {sys.float_info.min:.3g}, got {delta!r}")
+    return shift * _unit_sigma(eps, d)
 
 
 @lru_cache(maxsize=4096)
 def _unit_sigma(epsilon: float, delta: float) -> float:
+    if math.sqrt(2 * math.log(1.5 / delta)) > _LIBRARY * epsilon:
+        return _large_unit_sigma(epsilon, delta)
     target = common.DifferentialPrivacyParameters(epsilon, delta)
     loss = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(target)
     return float(loss.standard_deviation)
+
+
+def _large_unit_sigma(epsilon: float, delta: float) -> float:
+    """The same for an epsilon near 0, where the library's search may never end."""
+    # with epsilon = 0 the exact delta is below 1/(sigma sqrt(2 pi))
+    ends = math.log(1e-2), -math.log(delta)
+
+    def excess(log_sigma: float) -> float:
+        found = gaussian_delta(1.0, math.exp(log_sigma), epsilon)
+        return math.log(max(found, 1e-320)) - math.log(delta)
+
+    root = optimize.brentq(excess, *ends, xtol=1e-13, rtol=1e-14)
+    return math.exp(root) * (1 + 1e-10)  # more than the error of the root
 
 
 def gaussian_mechanism(
