@@ -55,6 +55,16 @@ def test_no_neighbour_exceeds_it(seed):
     assert moved(*pair, 0.3, rng.random(3) + 0.01) <= 1 + 1e-12
 
 
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 5e-324), (1e16, 1e16 + 2), (-1e16 - 2, -1e16), (1 - 1e-7, 1.0)]
+)
+def test_a_range_whose_middle_cannot_be_told_is_refused(low, high):
+    """Rounded to an end of it, the middle would let one visit move a sum by 1 and not by 1/2."""
+    data = FirstVisitReturns(np.ones((2, 3)), np.ones((2, 3), bool))
+    with pytest.raises(ValueError, match=r"too narrow|f_max must be positive"):
+        noisy_statistics(data, 1.0, f_max=high, f_min=low, rng=np.random.default_rng(0))
+
+
 def test_noise_follows_the_visits_and_uses_the_whole_budget():
     visits = np.array([1.0, 4.0, 9.0])
     sigma = statistics_sigma(3, 0.5, visits)

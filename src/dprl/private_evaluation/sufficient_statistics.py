@@ -45,6 +45,7 @@ from dprl.trajectories import FirstVisitReturns, VisitStatistics
 
 #: a of (1).
 COUNT_SCALE = float(np.sqrt(3) / 2)
+_NARROWEST = 1e-6  # width of a range of returns over their size: c is then exact to 1e-10 of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +136,7 @@ def noisy_statistics(
     mu : float
         > 0.
     f_max, f_min : float
-        Public range of the returns.
+        Public range of the returns; its width is at least a millionth of its larger end.
     expected_visits : array_like, shape (N,), optional
         c of (3), > 0, public. Without it all states get the same noise.
     rng : numpy.random.Generator
@@ -152,6 +153,11 @@ def noisy_statistics(
     True
     """
     low, high = public_range(f_max, f_min)
+    if high - low < max(_NARROWEST * max(abs(low), high), 1e-300):
+        raise ValueError(
+            f"the range of the returns is too narrow for floating point, got f_min = {f_min!r}, "
+            f"f_max = {f_max!r}: subtract a public number from the returns, or scale them"
+        )
     statistics = clipped_statistics(data, low, high)
     sigma = statistics_sigma(statistics.n_states, mu, expected_visits)
     check.generator(rng)
