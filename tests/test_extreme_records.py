@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dprl.bandits import thompson_sampling
 from dprl.evaluation import lsl, lsw
 from dprl.features import aggregation, tabular
+from dprl.mdp import Chain
 from dprl.off_policy.saddle_point import (
     BidiagonalStatistics,
     FeatureSteps,
@@ -28,8 +29,10 @@ from dprl.private_evaluation import (
     LSL,
     LSW,
     Draws,
+    control,
     lsl_global_sensitivity,
 )
+from dprl.private_evaluation import NEIGHBOURS as TRAJECTORY
 from dprl.private_evaluation.average_then_perturb import (
     average_then_perturb,
     average_then_perturb_diagnostics,
@@ -37,11 +40,19 @@ from dprl.private_evaluation.average_then_perturb import (
 from dprl.private_evaluation.dp_lsl import dp_lsl
 from dprl.private_evaluation.dp_lsw import dp_lsw
 from dprl.private_evaluation.gpope import ConstantStep, Descent, gpope, gpope_runs_not_private
+from dprl.private_evaluation.recentre_shape_clip import (
+    RoundSettings,
+    recentre_shape_clip,
+    residuals,
+)
+from dprl.private_evaluation.structure_free import recentre_clip_structure_free
 from dprl.private_evaluation.subsample_and_average import (
     subsample_and_average,
     subsample_and_average_diagnostics,
 )
 from dprl.private_evaluation.subsamples import draw_subsamples
+from dprl.private_evaluation.sufficient_statistics import COUNT_SCALE, noisy_statistics
+from dprl.private_evaluation.working_model import WorkingModel, plan_round
 from dprl.stopping.rules import (
     choose,
     exponential_mechanism,
@@ -232,6 +243,101 @@ def test_a_range_that_would_overflow_is_refused():
     for wide in ({"f_max": 1e101}, {"f_max": 1.0, "f_min": -1e101}):
         with pytest.raises(ValueError, match=r"must lie within 1e\+100"):
             dp_lsw(data, LSW(PHI["tabular"], WEIGHTS, **wide), rng=generator(), **PROMISE)
+
+
+# -- releases in rounds ------------------------------------------------------------------------
+
+MODEL = WorkingModel.known(Chain(N).process)
+ROUNDS = RoundSettings(simulated=50, groups=1, spread_share=0.01, shares=(0.3, 0.3, 0.3))
+TOTAL = Guarantee(1.0, 1e-6, TRAJECTORY)
+
+
+@st.composite
+def walks(draw):
+    """Batches with an extreme first trajectory, and with an ordinary one; rewards as they are."""
+    steps = draw(st.lists(st.tuples(st.integers(0, N), extreme), min_size=1, max_size=6))
+    states, rewards = zip(*steps, strict=True)
+    rng = generator(1)
+    others = [[(s, 0, float(rng.normal())) for s in rng.permutation(N + 1)] for _ in range(M - 1)]
+    return [
+        Batch.from_lists([[(s, 0, r) for s, r in zip(*pair, strict=True)], *others], N + 1)
+        for pair in ((states, rewards), ([0, 1], [0.3, 0.1]))
+    ]
+
+
+@quick
+@given(neighbours())
+def test_counts_and_sums(pair):
+    """In units of its noise the release moves by at most mu, whatever the noise of each state."""
+    mu, visits = 0.5, np.array([1.0, 0.5, 0.01])
+    releases = [
+        noisy_statistics(d, mu, **RANGE, expected_visits=visits, rng=generator()) for d in pair
+    ]
+    one, other = releases
+    change = [COUNT_SCALE * (one.counts - other.counts), one.sums - other.sums]
+    assert np.isfinite(change).all()
+    assert np.linalg.norm(np.array(change) / one.sigma) <= mu * (1 + ROUNDING)
+    assert all(np.isfinite(release.values()).all() for release in releases)
+
+
+@pytest.mark.parametrize("form", ["returns", "steps"])
+@quick
+@given(pair=walks(), centre=st.lists(st.floats(LOW, HIGH), min_size=N, max_size=N))
+def test_a_round_of_rc(form, pair, centre):
+    """Around the same centre the mean of clipped vectors moves by at most 2 R/m in its shape."""
+    process = MODEL.process([])
+    data = pair
+    if form == "returns":
+        found = [first_visit_returns(batch, process.discount) for batch in pair]
+        data = [
+            FirstVisitReturns(d.returns[:, :N], d.visited[:, :N]).clipped(LOW, HIGH) for d in found
+        ]
+    plan = plan_round(generator(3).normal(size=(1, 60, N)), 0.1, bias_weight=1.0)
+    u = [residuals(records, process, np.array(centre)) for records in data]
+    assert np.isfinite(u).all()
+    clipped = [plan.clipped(x) for x in u]
+    move = (clipped[0] - clipped[1]).mean(axis=0)
+    assert plan.norms(move[None])[0] <= 2 * plan.radius / M * (1 + ROUNDING)
+    spread = [np.minimum(plan.norms(x) / plan.radius, 1) ** 2 for x in u]  # released for intervals
+    assert abs(spread[0].mean() - spread[1].mean()) <= 1 / M + ROUNDING
+
+
+@settings(max_examples=15, deadline=None)
+@given(walks())
+def test_releases_in_rounds(pair):
+    process = MODEL.process([])
+    for batch in pair:
+        returns = first_visit_returns(batch, process.discount)
+        for data in (batch, returns):
+            found = recentre_shape_clip(
+                data, MODEL, TOTAL, **RANGE, settings=ROUNDS, rng=generator()
+            )
+            for number in (found.values, found.shrunk, found.noise_covariance, found.spread_ratio):
+                assert np.isfinite(number).all()
+            assert ((found.values >= LOW) & (found.values <= HIGH)).all()
+        free = recentre_clip_structure_free(returns, TOTAL, **RANGE, rng=generator()).theta
+        assert ((free >= LOW) & (free <= HIGH)).all()
+
+
+@quick
+@given(walks())
+def test_private_transition_counts(pair):
+    """Rewards are not read; counts of one trajectory move by at most sqrt(2) R, or 1 at a step."""
+    radius, horizon = 2.0, 4
+    options = {"radius": radius, "epsilon": 1.0, "delta": 1e-6}
+    found = [
+        control.private_transition_counts(b, 1, **options, rng=generator()).counts for b in pair
+    ]
+    assert np.isfinite(found).all()
+    assert np.linalg.norm(found[0] - found[1]) <= 2**0.5 * radius * (1 + ROUNDING)
+    steps = [control.step_counts(b, 1, horizon) for b in pair]
+    of_pairs = [c.sum(axis=3) for c in steps]
+    squares = sum(np.sum((x[0] - x[1]) ** 2) for x in (steps, of_pairs))
+    assert squares <= 4 * horizon
+    reward = np.zeros((N + 1, 1))
+    for counts in steps:
+        policy = control.dp_apvi(counts, reward, epsilon=1.0, delta=1e-6, rng=generator())
+        assert np.isfinite(policy.values).all()
 
 
 # -- noisy gradients ---------------------------------------------------------------------------

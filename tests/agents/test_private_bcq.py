@@ -78,6 +78,22 @@ def test_no_trajectory_moves_the_sum_by_more_than_the_clip(scale):
             assert optax.tree.norm(group) == pytest.approx(min(norm, share), rel=1e-4)
 
 
+@pytest.mark.parametrize("scale", [1e-45, 1e-38, 1e10, 1e19, 5e37])
+def test_an_extreme_trajectory_neither_moves_the_sum_by_more_nor_breaks_it(scale):
+    """Single precision ends near 3e38; squares of what is beyond 2e19 are infinite."""
+    extreme, others = episodes(scale=scale).arrays(), episodes().arrays()
+    mixed = Episodes(**{k: np.concatenate([extreme[k][:1], others[k][1:]]) for k in others})
+    at = parameters()
+    numbers = jax.random.normal(jax.random.key(0), bcq.noise_shape(2, TINY))
+    slope = private_bcq.trajectory_gradient(at, batch_of(mixed, 0), numbers, TINY)
+    short = flat(private_bcq.clipped(slope, 0.7))
+    assert np.isfinite(short).all()
+    assert np.linalg.norm(short) <= 0.7 * (1 + 1e-5)
+    settings = PrivateSettings(TINY, rate=1.0, divisor=6.0, clip=0.7, noise=1.0)
+    trained = private_bcq.train(mixed, np.ones(6, bool), settings, 3, seed=1)
+    assert np.isfinite(flat(trained)).all()
+
+
 def test_what_is_not_finite_counts_as_zero_and_an_infinite_clip_clips_nothing():
     slope = private_bcq._Trainable(
         jnp.array([jnp.inf, 1.0]), jnp.array([jnp.nan]), jnp.array([3.0, 4.0])
