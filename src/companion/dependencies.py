@@ -30,7 +30,7 @@ from .page_code import code_cells, code_of_page, recording_tree
 from .units import SHORT, Unit, digest_of, program_of, units_of
 
 #: How modules are read: raise the number when that changes, so that no old reading is used.
-_READER = (2, *sys.version_info[:2])
+_READER = (3, *sys.version_info[:2])
 _PROGRAM = ""  # what asks, a module without a name
 
 

@@ -46,6 +46,8 @@ def _plain(node: object) -> object:
 def _meaningful(node: ast.AST) -> Iterator[tuple[str, Any]]:
     """Fields that count: of a dataclass's field the annotation does, of a parameter not."""
     for name, value in ast.iter_fields(node):
+        if isinstance(node, ast.JoinedStr):  # Python 3.12.1 puts empty texts between the parts
+            value = [n for n in value if not (isinstance(n, ast.Constant) and n.value == "")]
         if name not in _DROPPED or (isinstance(node, ast.AnnAssign) and name != "ctx"):
             yield name, value
 

@@ -11,7 +11,7 @@ from companion.build import site
 from companion.dependencies import OWN_ROOT, Sources, sources_of
 from companion.files import source_path
 from companion.page_code import code_of_page
-from companion.units import program_of, units_of
+from companion.units import digest_of, program_of, units_of
 
 SOURCES = {
     "__init__": "",
@@ -123,6 +123,15 @@ def test_what_was_read_is_kept_and_never_trusted_for_other_contents(folder, monk
         cache.write_text(nonsense)
         (folder / "pkg/base.py").write_text(SOURCES["base"])
         assert Sources(folder, cache).reached(names=["pkg.group.k"]) == answer
+
+
+def test_an_empty_text_between_the_parts_of_a_formatted_one_means_nothing():
+    """Python 3.12.1 reads ``f"{x:<{n}}"`` with one, other versions without."""
+    tree, other = (ast.parse('f"{x:<{n}}"') for _ in range(2))
+    parts = next(n for n in ast.walk(other) if isinstance(n, ast.FormattedValue)).format_spec
+    parts.values = [p for p in parts.values if getattr(p, "value", None) != ""]
+    parts.values.append(ast.Constant(""))
+    assert digest_of(tree) == digest_of(other)
 
 
 def test_what_is_no_program_of_the_repository_is_refused(folder):

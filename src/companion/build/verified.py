@@ -11,7 +11,7 @@ and ``workers`` of the last time that all rows were computed (None: never).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +87,17 @@ def note(
     write_atomic(root / _NOTES, text + "\n")
 
 
-def stale(root: Path) -> list[str]:
+def stale(root: Path, *, libraries: bool = True) -> list[str]:
     """Recorded tables that are older than the code that makes them.
 
-    One text per maker: its tables, what changed, and what settles it.
+    One text per maker: its tables, what changed, and what settles it. With ``libraries`` false
+    another version of a library is no change, for those who only ask about the repository.
     """
     notes, makers, sources = read_notes(root), recorded_tables(root), sources_of(root)
+    kinds = ("modules", "libraries", "tables") if libraries else ("modules", "tables")
     found = []
     for maker, names in makers.items():
-        what = _changes(root, maker, notes.get(maker), sources)
+        what = _changes(root, maker, notes.get(maker), sources, kinds)
         if what:
             stems = [name.removesuffix(".csv") for name in names]
             target = stems[0] if is_command(maker) else maker
@@ -106,7 +108,11 @@ def stale(root: Path) -> list[str]:
 
 
 def _changes(
-    root: Path, maker: str, before: Mapping[str, Any] | None, sources: Sources
+    root: Path,
+    maker: str,
+    before: Mapping[str, Any] | None,
+    sources: Sources,
+    kinds: Sequence[str],
 ) -> list[str]:
     try:
         now = digests(root, maker, sources)
@@ -115,8 +121,4 @@ def _changes(
     if before is None:
         return ["it was never verified"]
     what = ["its code"] if before["code"] != now["code"] else []
-    return what + [
-        name
-        for kind in ("modules", "libraries", "tables")
-        for name in changed(before[kind], now[kind])
-    ]
+    return what + [name for kind in kinds for name in changed(before[kind], now[kind])]

@@ -406,6 +406,19 @@ def test_a_verified_page_is_noted_until_its_table_changes(root, monkeypatch):
     assert "figure-1.csv; make verify" in verified.stale(root)[0]
 
 
+def test_another_version_of_a_library_counts_where_it_is_asked_for(root, monkeypatch):
+    recompute(monkeypatch, TABLE)
+    assert problems(root) == [""]
+    notes = verified.read_notes(root)
+    notes[PAGE]["libraries"] = {"numpy": "1.0"}
+    (root / "data/results/verified.json").write_text(json.dumps(notes))
+    assert "numpy; make verify" in verified.stale(root)[0]
+    assert verified.stale(root, libraries=False) == []
+    notes[PAGE]["modules"] = {"dprl.mdp": "0" * 16}
+    (root / "data/results/verified.json").write_text(json.dumps(notes))
+    assert "dprl.mdp; make verify" in verified.stale(root, libraries=False)[0]
+
+
 def test_accepted_pages_are_noted_with_the_reason(root, monkeypatch, capsys):
     monkeypatch.chdir(root)
     assert verification.main(["--accept", "renamed only", PAGE]) == 0
