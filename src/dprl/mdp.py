@@ -44,6 +44,12 @@ Start = Literal["first", "uniform"]
 class MarkovRewardProcess:
     """A finite Markov reward process.
 
+    Of a sparse transition matrix the process keeps the transitions of positive probability alone,
+    and its methods work with these. The attributes transition and reward are then made when they
+    are asked for: dense arrays, n^2 numbers each. ValueError if a shape does not fit, a row does
+    not sum to one within 1e-9, an entry is negative or not finite, gamma is outside [0, 1), or a
+    terminal state is not absorbing or pays a reward.
+
     Parameters
     ----------
     transition : array_like or SciPy sparse matrix, shape (n, n)
@@ -57,19 +63,6 @@ class MarkovRewardProcess:
     terminal : array_like of bool, shape (n,), optional
         States in which a trajectory ends. Each must be absorbing and pay
         nothing. Default: every absorbing state that pays nothing.
-
-    Raises
-    ------
-    ValueError
-        If a shape does not fit, a row does not sum to one within 1e-9, an
-        entry is negative or not finite, gamma is outside [0, 1), or a terminal
-        state is not absorbing or pays a reward.
-
-    Notes
-    -----
-    A process given by a sparse transition matrix keeps its transitions of positive
-    probability alone, and its methods work with these. The attributes transition and
-    reward are then made when they are asked for: dense arrays, n^2 numbers each.
 
     Examples
     --------
@@ -202,9 +195,7 @@ class MarkovRewardProcess:
         reach j from i is G_ij / G_jj; a terminal state is reached with
         probability (G P_{T,end})_ij.
 
-        A sparse process takes one solve for each state, some at a time: time grows with the
-        square of their number at least, memory with the number.
-
+        A sparse process takes one solve for each state: at least quadratic time, linear memory.
         ValueError if some state cannot reach a terminal one: its trajectories never end.
         """
         return self._visit_probabilities.copy()
@@ -277,7 +268,8 @@ class MarkovDecisionProcess:
     """A finite Markov decision process (thesis, section 2.1).
 
     A *policy* is given either as one action per state, integers of shape (n,),
-    or as pi(a | s), probabilities of shape (n, k).
+    or as pi(a | s), probabilities of shape (n, k). Sparse matrices are kept as in
+    :class:`MarkovRewardProcess`; ValueError for what that class refuses too.
 
     Parameters
     ----------
@@ -290,17 +282,6 @@ class MarkovDecisionProcess:
         gamma in [0, 1).
     start : array_like, shape (n,)
         Distribution p_0 of the first state.
-
-    Raises
-    ------
-    ValueError
-        If a shape does not fit, probabilities do not sum to one within 1e-9, an
-        entry is negative or not finite, or gamma is outside [0, 1).
-
-    Notes
-    -----
-    A process given by sparse matrices is treated like a sparse :class:`MarkovRewardProcess`:
-    transition and reward are dense arrays that are made when they are asked for.
 
     Examples
     --------
@@ -401,12 +382,10 @@ class MarkovDecisionProcess:
     def under(self, policy: ArrayLike) -> MarkovRewardProcess:
         """The reward process that a fixed policy leaves (thesis, equation 2.3).
 
-        P(s, s') = sum_a P(s' | s, a) pi(a | s), and R(s, s') is the mean reward
-        given that s' follows s. That keeps every expected return, hence all
-        values. Where two actions lead to the same state with different rewards,
-        the spread between them is averaged out, so that
-        :meth:`MarkovRewardProcess.return_variance` of the result is then a
-        lower bound on the variance of the return.
+        P(s, s') = sum_a P(s' | s, a) pi(a | s), and R(s, s') is the mean reward given that s'
+        follows s. That keeps every expected return, hence all values. Where two actions lead to
+        the same state with different rewards, the spread between them is averaged out:
+        :meth:`MarkovRewardProcess.return_variance` is then a lower bound.
 
         The policy is one action per state, integers of shape (n,), or pi(a | s), shape (n, k). The
         result has the same states, discount and start; terminal are the states that never leave and
@@ -474,7 +453,8 @@ def policy_iteration(
     Each round solves (1) for the policy, then gives every state a greedy action of
     (2), unless its present one is as good. It stops when no state changes. Values
     never fall from one round to the next, so no policy comes back, and there are
-    at most k^n of them. A round costs O(n^3 + n^2 k).
+    at most k^n of them. A round costs O(n^3 + n^2 k). ValueError if the first policy is
+    not one action per state, or the tolerance is not positive.
 
     Parameters
     ----------
@@ -486,11 +466,6 @@ def policy_iteration(
         An action is better only if it gains more than this part of the largest
         value, > 0: above rounding, so that ties do not make policies alternate.
         The last values are then V* within tolerance / (1 - gamma) times it.
-
-    Raises
-    ------
-    ValueError
-        If the first policy is not one action per state, or the tolerance is not positive.
 
     Examples
     --------
@@ -560,6 +535,8 @@ BOOK_CONVENTION = "outside-arrival"
 class Chain:
     """The chain of N states as a Markov reward process.
 
+    ValueError if a parameter is outside its range or a name is unknown.
+
     Parameters
     ----------
     n_states : int
@@ -575,11 +552,6 @@ class Chain:
     ----------
     process : MarkovRewardProcess
         The N states in order, then whatever the convention adds behind them.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its range or a name is unknown.
 
     Examples
     --------

@@ -36,6 +36,9 @@ KEPT_STEPS = 2**20  # steps of each further part
 class Batch:
     """m trajectories of unequal length, stored end to end.
 
+    ValueError if the batch or a trajectory is empty, shapes do not fit, a state is outside the
+    space or a reward is not finite.
+
     Parameters
     ----------
     states : array_like of int, shape (total,)
@@ -48,12 +51,6 @@ class Batch:
         Size of the state space.
     actions : array_like of int, shape (total,), optional
         Action of each step; absent for a Markov reward process.
-
-    Raises
-    ------
-    ValueError
-        If the batch is empty, a trajectory is empty, shapes do not fit, a
-        state is outside the space or a reward is not finite.
     """
 
     states: IntArray
@@ -185,18 +182,15 @@ class Batch:
 class FirstVisitReturns:
     """The first-visit return of each trajectory in each state, equation (1).
 
+    ValueError if the shapes differ, the batch is empty, a return is not finite, or a state that is
+    not visited has a return.
+
     Attributes
     ----------
     returns : ndarray, shape (m, N)
         F_{x,s}; 0 where x does not visit s.
     visited : ndarray of bool, shape (m, N)
         Whether x visits s.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ, the batch is empty, a return is not finite, or a
-        state that is not visited has a return.
     """
 
     returns: FloatArray
@@ -251,6 +245,8 @@ class FirstVisitReturns:
 class VisitStatistics:
     """What the least-squares algorithms read from a batch, or from many at once.
 
+    ValueError if shapes differ, a count exceeds m, or a mean lies outside the bounds.
+
     Attributes
     ----------
     counts : ndarray, shape (..., N)
@@ -261,11 +257,6 @@ class VisitStatistics:
         m, the same for all batches. Public.
     bounds : (float, float) or None
         The public range to which every single return was clipped.
-
-    Raises
-    ------
-    ValueError
-        If shapes differ, a count exceeds m, or a mean lies outside the bounds.
     """
 
     counts: IntArray
@@ -423,24 +414,16 @@ def simulate(
     Parameters
     ----------
     process : MarkovRewardProcess or Chain
-        Every state must reach a terminal one.
+        Every state must reach a terminal one, else ValueError.
     n_trajectories : int
         m >= 1.
     rng : numpy.random.Generator
     record_terminal : bool
-        Whether the terminal state is recorded as a last step with reward 0, so
-        that it counts as visited.
+        Whether the terminal state is recorded as a last step with reward 0, so that it counts as
+        visited. If not, a trajectory that starts in it would be empty: ValueError.
     max_steps : int
-        A trajectory that has not ended by then is an error, never cut: a cut
-        return would be biased.
-
-    Raises
-    ------
-    ValueError
-        If some state never reaches a terminal one, or if a trajectory would be
-        empty because it starts in a terminal state that is not recorded.
-    RuntimeError
-        If a trajectory exceeds max_steps.
+        A trajectory that has not ended by then is a RuntimeError, never cut: a cut return would
+        be biased.
     """
     m = check.whole("n_trajectories", n_trajectories)
     limit = check.whole("max_steps", max_steps)
@@ -562,6 +545,8 @@ def chain_visit_statistics(
 ) -> VisitStatistics:
     r"""Counts and average returns of a batch of chain trajectories, whatever its size.
 
+    Arrays of shape (N,), or (n_batches, N) for independent batches drawn at once.
+
     Runs the batch backwards from its end and keeps only how many trajectories
     are in each state. All m are in the last state one step before the end. A
     geometric holding time is the same read backwards, so at each backward step
@@ -582,12 +567,6 @@ def chain_visit_statistics(
     bounds : (float, float), optional
         Public range to which every single return is clipped.
     n_batches : int, optional
-        Draw this many independent batches at once.
-
-    Returns
-    -------
-    VisitStatistics
-        Arrays of shape (N,), or (n_batches, N).
     """
     m = check.whole("n_trajectories", n_trajectories)
     runs = 1 if n_batches is None else check.whole("n_batches", n_batches)

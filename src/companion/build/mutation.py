@@ -21,8 +21,10 @@ if the page raises, as by an ``assert``.
 Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tables too; of a
 Boolean there is only the opposite. An integer stays one.
 
-What a page showed is kept in ``_build/mutation`` until its code, or a definition that it
-reaches, changes: a run that is stopped goes on where it was. Threads do not survive a fork: a
+What a page showed is kept in ``data/results/mutation`` until its code, or a definition that it
+reaches, changes: a run that is stopped goes on where it was, on another machine too, and
+``--minutes`` ends it before the next page. The record holds all pages that are examined, and says
+of the rest that they are not. Threads do not survive a fork: a
 mutant of a page that uses ``jax`` may wait for them for ever. One that has done nothing for a
 while is ended, and made again by executing the whole page with the change in it; after a few of
 them all others of the page are made so. Survivors have a reason in ``book/mutation.yml``, and a
@@ -73,6 +75,7 @@ GOAL = 0.95
 #: To be raised when what a mutant is changes, so that no page's old results are kept.
 _VERSION = 2
 _MISSED_PAGE = "no page calls it"
+_WAITS = "not examined yet"
 _KEYS = ["function", "mutation", "page"]
 _SURVIVES = "survives: "
 
@@ -154,7 +157,7 @@ def _key(root: Path, page: str) -> str:
 
 
 def _kept(root: Path, page: str) -> Path:
-    return root / "_build" / "mutation" / f"{page.replace('/', '__')}.json"
+    return root / "data" / "results" / "mutation" / f"{page.replace('/', '__')}.json"
 
 
 def load_kept(root: Path, page: str) -> dict[str, Any] | None:
@@ -164,6 +167,18 @@ def load_kept(root: Path, page: str) -> dict[str, Any] | None:
         return None
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return kept if kept["key"] == _key(root, page) else None
+
+
+def _keep(root: Path, page: str, found: Mapping[str, Any]) -> None:
+    """Keep what a page showed, one line a result."""
+    lines = ",\n".join(json.dumps(result) for result in found["results"])
+    rest = json.dumps({name: value for name, value in found.items() if name != "results"})
+    write_atomic(_kept(root, page), f'{rest[:-1]}, "results": [\n{lines}\n]}}\n')
+
+
+def is_whole(entry: Mapping[str, Any] | None) -> bool:
+    """Whether all stages of a page are done, or those that something was left to show in."""
+    return entry is not None and set(STAGES) <= {*entry["stages"]}
 
 
 def callers(root: Path, pages: Sequence[str], functions: Sequence[str]) -> dict[str, set[str]]:
@@ -220,16 +235,25 @@ def load_notes(path: Path) -> Notes:
 
 
 def table(
-    root: Path, kept: Mapping[str, Mapping[str, Any]], functions: Mapping[str, str], notes: Notes
+    root: Path,
+    pages: Sequence[str],
+    kept: Mapping[str, Mapping[str, Any]],
+    functions: Mapping[str, str],
+    notes: Notes,
 ) -> tuple[pd.DataFrame, list[str]]:
     """The rows of the record, and what is wrong with the list of survivors.
 
-    ``kept`` is what each page showed (:func:`examine`), and ``functions`` the public ones of the
-    bounds with their kinds. The rows have ``function`` (of a claim its id), ``mutation``, ``page``,
-    ``noticed`` and ``why``; wrong are survivors without a reason, and reasons without a survivor.
+    ``kept`` is what each of the pages showed (:func:`examine`); some may be missing. ``functions``
+    are the public ones of the bounds with their kinds. The rows have ``function`` (of a claim its
+    id), ``mutation``, ``page``, ``noticed`` and ``why``; wrong are survivors without a reason, and
+    reasons without a survivor. What may still be noticed on a page, or at a stage, that is not
+    examined yet has the mutation "none", and is neither.
     """
     rows: list[tuple[str, str, str, bool, str]] = []
     alive: set[str] = set()
+    waiting: set[str] = set()
+    left = [page for page in pages if "bounds" not in kept.get(page, {"stages": ()})["stages"]]
+    sought = callers(root, left, list(functions))
     for name, kind in functions.items():
         short = name.removeprefix(f"{BOUNDS}.")
         shown = [
@@ -239,6 +263,10 @@ def table(
             if r["function"] == name
         ]
         good = satisfied(kind, {mutation: notice for _, mutation, notice in shown if notice})
+        if not good and any(name in wanted for wanted in sought.values()):
+            waiting.add(short)
+            rows.append((short, "none", "none", False, _WAITS))
+            continue
         if not good:
             alive.add(short)
         reason = notes.survivors.get(short, "")
@@ -248,18 +276,22 @@ def table(
         if not shown:
             rows.append((short, "x 0.5", "none", False, _SURVIVES + (reason or _MISSED_PAGE)))
     for claim in claims.load(root / "book" / "claims.yml").values():
-        movers = [r for r in kept[claim.page]["results"] if claim.id in r["moved"]]
+        entry = kept.get(claim.page)
+        movers = [r for r in entry["results"] if claim.id in r["moved"]] if entry else []
         if movers:
             how = f"{movers[0]['function'].removeprefix(f'{PACKAGES[0]}.')} {movers[0]['mutation']}"
             rows.append((claim.id, how, claim.page, True, "its check fails"))
         elif claim.expected == "not checkable":
             rows.append((claim.id, "none", claim.page, False, "nothing is computed"))
+        elif not is_whole(entry):
+            waiting.add(claim.id)
+            rows.append((claim.id, "none", claim.page, False, _WAITS))
         else:
             alive.add(claim.id)
             why = _SURVIVES + notes.survivors.get(claim.id, "")
             rows.append((claim.id, "all", claim.page, False, why))
     problems = [f"{n} survives, without a reason" for n in sorted(alive - {*notes.survivors})]
-    gone = [n for n in notes.survivors if n not in alive]
+    gone = [n for n in notes.survivors if n not in alive | waiting]
     problems += [f"{n} does not survive: take its reason away" for n in gone]
     return pd.DataFrame(rows, columns=[*_KEYS, "noticed", "why"]), problems
 
@@ -284,7 +316,7 @@ def survivors(frame: pd.DataFrame) -> pd.DataFrame:
 def counts(frame: pd.DataFrame) -> dict[str, tuple[int, int]]:
     """How many ``functions`` and ``claims`` of a record are noticed, and of how many.
 
-    Claims that cannot be checked do not count.
+    Claims that cannot be checked do not count, nor does what is not examined yet.
     """
     names = set(frame.loc[frame["mutation"] != "none", "function"])
     noticed = names - set(survivors(frame)["function"])
@@ -295,14 +327,25 @@ def counts(frame: pd.DataFrame) -> dict[str, tuple[int, int]]:
     }
 
 
-def run_all(root: Path, pages: Sequence[str], functions: Sequence[str], jobs: int) -> int:
-    """Test every page that is not kept, stage by stage; the number of failures."""
+def run_all(
+    root: Path,
+    pages: Sequence[str],
+    functions: Sequence[str],
+    jobs: int,
+    minutes: float = float("inf"),
+) -> int:
+    """Test every page that is not kept, stage by stage; the number of failures.
+
+    After so many ``minutes`` no page is begun.
+    """
     sought = callers(root, pages, functions)
-    failed = 0
+    failed, end = 0, time.monotonic() + 60 * minutes
     for stage, (number, page) in itertools.product(STAGES, enumerate(pages, start=1)):
         before = load_kept(root, page)
         if before is not None and stage in before["stages"]:
             continue
+        if time.monotonic() > end:
+            break
         started = time.monotonic()
         say(f"{stage} [{number}/{len(pages)}] {page}")
         try:
@@ -313,7 +356,7 @@ def run_all(root: Path, pages: Sequence[str], functions: Sequence[str], jobs: in
             continue
         took = time.monotonic() - started
         found |= {"took": (before or {}).get("took", 0.0) + took, "key": _key(root, page)}
-        write_atomic(_kept(root, page), json.dumps(found, indent=1))
+        _keep(root, page, found)
         left = ", ".join(found["unmoved"]) or "none"
         say(f"  unmoved claims: {left} ({took:.0f} s)")
     return failed
@@ -325,6 +368,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", help="only this page; nothing is recorded")
     parser.add_argument("--function", help="only functions of this name; nothing is recorded")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="begin no page after so many"
+    )
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     root = Path.cwd().resolve()
@@ -339,12 +385,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     pages = site.pages(root)
     if options.page or options.function:
         return _only(root, options, pages, functions)
-    failed = run_all(root, pages, list(functions), options.jobs)
-    kept = {page: load_kept(root, page) for page in pages}
-    if failed or None in kept.values():
-        say(f"{failed} pages failed: nothing is recorded")
+    if run_all(root, pages, list(functions), options.jobs, options.minutes):
+        say("a page failed: nothing is recorded")
         return 1
-    frame, problems = table(root, {p: k for p, k in kept.items() if k}, functions, notes)
+    kept = {page: entry for page in pages if (entry := load_kept(root, page))}
+    examined = sum(map(is_whole, kept.values()))
+    say(f"{examined} of {len(pages)} pages examined")
+    frame, problems = table(root, pages, kept, functions, notes)
     numbers_of = counts(frame)
     for name, (good, total) in numbers_of.items():
         say(f"{name}: {good} of {total} noticed ({good / total:.1%})")
@@ -356,12 +403,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         profile="paper",
         command="python -m companion.build.mutation",
         seed=None,
-        parameters={"profile": "quick", "goal": GOAL},
-        seconds=sum(entry["took"] for entry in kept.values() if entry),  # also of earlier sittings
+        parameters={"profile": "quick", "goal": GOAL, "pages": [examined, len(pages)]},
+        seconds=sum(entry["took"] for entry in kept.values()),  # also of earlier sittings
         keys=_KEYS,
     )
     enough = all(good >= GOAL * total for good, total in numbers_of.values())
-    return int(bool(problems) or not enough)
+    return int(bool(problems) or not enough or examined < len(pages))
 
 
 def _only(

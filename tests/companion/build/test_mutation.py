@@ -1,7 +1,6 @@
 """Mutants of a tiny package under a tiny page: what is noticed, and what survives."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -180,7 +179,11 @@ def test_table_names_survivors_and_asks_for_their_reasons(
         "tiny.bounds.never_called": "exact",
     }
     notes = mutation.Notes({}, {"loose": "it is far above", "pinned": "old"})
-    frame, problems = mutation.table(repository, {PAGE: outcome}, kinds, notes)
+    waits, problems = mutation.table(repository, [PAGE], {}, kinds, mutation.Notes({}, {}))
+    assert problems == []
+    assert set(waits["why"]) == {"not examined yet"}
+    assert mutation.counts(waits) == {"functions": (0, 0), "claims": (0, 0)}
+    frame, problems = mutation.table(repository, [PAGE], {PAGE: outcome}, kinds, notes)
     assert problems == [
         "never_called survives, without a reason",
         "thesis:5 survives, without a reason",
@@ -276,10 +279,10 @@ def test_bad_notes_are_refused(tmp_path, text, match):
 
 
 def test_a_page_is_kept_until_its_code_changes(repository, outcome):
-    path = mutation._kept(repository, PAGE)
     kept = outcome | {"key": mutation._key(repository, PAGE)}
-    path.write_text(json.dumps(kept))
+    mutation._keep(repository, PAGE, kept)
     assert mutation.load_kept(repository, PAGE) == kept
+    assert mutation.is_whole(kept)
     source = Path(repository / f"notebooks/{PAGE}.md")
     page = source.read_text()
     source.write_text(page + "\nMore.\n")
