@@ -125,7 +125,11 @@ def test_only_the_instructor_has_the_solutions():
     solution = "Let the second visit have the return of the first"
     assert solution not in (ROOT / site.SITE / "book/nb/teach.html").read_text(encoding="utf-8")
     with zipfile.ZipFile(DOWNLOADS / "instructor.zip") as archive:
-        assert solution in archive.read("teaching.md").decode()
+        text = archive.read("teaching.md").decode()
+        assert solution in text
+        # of an exercise in class, with what its code printed
+        assert "One rarely visited state sets the noise of all." in text
+        assert "answer, with it: 0.1" in text
         names = set(archive.namelist())
         assert {f"{page}.ipynb" for page in site.pages(ROOT)} | {"slides/chapter-3.md"} <= names
         assert not any(name.startswith("student") for name in names)

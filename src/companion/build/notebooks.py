@@ -330,7 +330,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 _WHAT = {
     "book": "all pages, with outputs",
     "student": "all pages without outputs and solutions; cells check your answers",
-    "instructor": "all pages complete, slides, exam questions with their solutions",
+    "instructor": "all pages complete, slides, every session of *Teach* with its solutions",
     "figures": "every figure of the pages as SVG and PNG, with caption and data, by chapter",
     "source": "the source of everything",
 }
