@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from companion.build import executed, notebooks, site
+from companion.build import executed, notebooks, plain, site
 
 ROOT = Path(__file__).resolve().parents[2]
 DOWNLOADS = ROOT / site.SITE / "downloads"
@@ -19,6 +19,10 @@ PAGES = (
     "2-background/gaussian-mechanism",
     "3-policy-evaluation/dp-lsw",
     "7-beyond/counts-for-free",
+)
+EQUATION = re.compile(r'id="equation-(eq-[\w-]+)">\s*<span class="eqno">\(([\d.]+)\)')
+FIGURE = re.compile(
+    r'<figure[^>]* id="(fig-[\w-]+)".*?<span class="caption-number">Fig. ([\d.]+) ', re.DOTALL
 )
 RUN = """\
 import json, sys
@@ -87,6 +91,17 @@ def test_every_page_has_a_readable_notebook_and_all_archives_are_there():
     made = {path.name for path in (ROOT / notebooks.PLACE).glob("*.zip")}
     assert {"book.zip", "student.zip"} <= made
     assert {path.name for path in DOWNLOADS.iterdir()} == made
+
+
+def test_figures_and_formulas_have_the_numbers_of_the_site():
+    numbers = plain.names_of_book(ROOT, site.pages(ROOT)).numbers
+    shown = {}
+    for page in site.pages(ROOT):
+        text = (ROOT / site.SITE / "book/nb" / f"{page}.html").read_text(encoding="utf-8")
+        for found in (EQUATION, FIGURE):
+            shown |= dict(found.findall(text))
+    assert len(shown) > 300
+    assert {label: numbers.get(label) for label in shown} == shown
 
 
 @pytest.mark.parametrize("name", ["book", "student", "instructor", "3-policy-evaluation"])
