@@ -32,6 +32,7 @@ _FIGURE = re.compile(r":+\{glue:figure\}.*\n(?::[\w-]+:.*\n)*?:name: (\S+)")
 _NAMED = re.compile(r"(.*?)\s*<([^<>]+)>", re.DOTALL)
 _BLOCKS = ("theorem", "lemma", "proposition", "corollary", "definition", "remark", "algorithm")
 _BOXES = {"warning": "Warning", "important": "Important", "note": "Note", "tip": "Tip"}
+_FOLDS = ("dropdown", "admonition")
 _ENDS = ("exercise-end", "solution-end")
 #: What is drawn or listed by the site only.
 _LEFT_OUT = ("figure-of", "explorer", "tableofcontents", "bibliography", *_ENDS)
@@ -121,12 +122,18 @@ def _works(path: Path) -> dict[str, tuple[str, str]]:
 
 
 def plain(
-    text: str, names: Names, numbers: Mapping[str, str], page: str = ""
+    text: str,
+    names: Names,
+    numbers: Mapping[str, str],
+    page: str = "",
+    images: Mapping[str, str] | None = None,
 ) -> tuple[str, dict[str, str]]:
     """Markdown without directives and roles, and the captions of its figures, by name.
 
     ``numbers`` are those that the page has handed over to its text, and ``page`` is its name, from
-    which links to other pages lead. What has no plain form stays as it is.
+    which links to other pages lead. With ``images``, addresses of figures by name, figures stand
+    where the page has them, and boxes stay directives, for a program that knows MyST. What has no
+    plain form stays as it is.
     """
     captions: dict[str, str] = {}
 
@@ -154,10 +161,22 @@ def plain(
             options: dict[str, str] = {}
             while inside and (option := _OPTION.match(inside[0])):
                 options[option[1]], inside = option[2], inside[1:]
+            box = kind.rpartition(":")[2]
             if kind == "glue:figure":
                 number = names.numbers.get(options.get("name", ""))
                 said = "\n".join(convert(inside)).strip()
                 captions[title] = f"*{f'Fig. {number}' if number else 'Figure'}.* {said}"
+                if images is not None:
+                    image = f"![{options.get('alt', '')}]({images.get(title)})"
+                    out += [*([image, ""] if title in images else ()), captions[title]]
+            elif images is not None and (box in _BLOCKS or kind in _BOXES or kind in _FOLDS):
+                kept = [f":{name}: {options[name]}" for name in ("class",) if name in options]
+                out += [
+                    f"{fence}{{{kind}}} {roles(title)}".rstrip(),
+                    *kept,
+                    *convert(inside),
+                    fence,
+                ]
             elif kind not in _LEFT_OUT:
                 out += _block(kind, roles(title), convert(inside))
         return out
