@@ -80,6 +80,13 @@ def test_a_notebook_of_the_archive_runs_without_the_repository(installed, page):
     assert ("no answer yet" in done.stdout) == page.startswith("student/")
 
 
+def test_no_cell_of_a_student_needs_what_only_a_solution_defines(installed):
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache"]
+    command += ["--select", "F821", "--output-format", "concise", str(installed / "student")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_page_has_a_readable_notebook_and_all_archives_are_there():
     archived = zipfile.ZipFile(DOWNLOADS / "book.zip").namelist()
     for page in site.pages(ROOT):

@@ -39,6 +39,7 @@ _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _EXERCISE = re.compile(
     r"\{exercise-start\} ?([^\n]*)\n:label: (\S+)\n:+\n\*\*([^*(]+) \((\d+) minutes?\)\.\*\*"
 )
+_PAGE = re.compile(r"\]\(((?!https?:)[^()\s]+\.ipynb)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _FIELDS = {"title", "minutes", "pages", "steps", "homework", "stumble", "question", "solution"}
 _STEPS = ({"slides"}, {"slides", "say"}, {"exercise"}, {"exercise", "say"}, {"do", "minutes"})
@@ -328,12 +329,15 @@ def _know(known: Mapping[str, Any], name: str, what: str) -> Any:
     return known[name]
 
 
-def teaching(book: Material, plans: Sequence[Mapping[str, Any]], solved: Mapping[str, str]) -> str:
+def teaching(
+    book: Material, plans: Sequence[Mapping[str, Any]], solved: Mapping[str, str], macros: str
+) -> str:
     """The instructor's text: every session with all solutions, in plain Markdown.
 
-    ``solved`` has exercises with their solutions, by label.
+    ``solved`` has exercises with their solutions, by label; ``macros`` are definitions for their
+    formulas.
     """
-    lines = ["# Sessions with their solutions", "", _READ]
+    lines = ["# Sessions with their solutions", "", _READ, "", macros]
     for plan in plans:
         lines += ["", f"## {plan['title']}", "", plan["for"]]
         for session in plan["sessions"]:
@@ -376,7 +380,12 @@ def read_solved(place: Path, exercises: Mapping[str, Exercise]) -> Iterator[tupl
         )
         if found is None:
             raise CourseError(f"the notebook of {one.page} lacks the exercise {one.title}")
-        yield label, found[0].strip()
+        yield label, _from_the_root(found[0].strip(), posixpath.dirname(one.page))
+
+
+def _from_the_root(text: str, folder: str) -> str:
+    """The text of a page, with links to other pages as they lead from above its folder."""
+    return _PAGE.sub(lambda link: f"]({posixpath.normpath(f'{folder}/{link[1]}')}", text)
 
 
 def _shown(cell: Mapping[str, Any]) -> Iterator[str]:
@@ -411,7 +420,8 @@ def write(root: Path) -> Path:
     solved = dict(read_solved(place, {label: book.exercises[label] for label in sorted(named)}))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("README.txt", notebooks.README)
-        archive.writestr("teaching.md", teaching(book, plans, solved))
+        macros = notebooks.macros_of(root)
+        archive.writestr("teaching.md", teaching(book, plans, solved, macros))
         for deck in sorted((root / slides.SOURCES).glob("*.md")):
             archive.write(deck, f"slides/{deck.name}")
         for file in sorted([*place.rglob("*.ipynb"), *place.glob("*.whl")]):

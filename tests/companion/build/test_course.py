@@ -96,7 +96,7 @@ def test_steps_follow_each_other_and_take_the_minutes_of_slides_and_exercises(bo
 
 
 def test_the_page_shows_questions_and_no_solutions(book, plans):
-    page, text = course.page(ROOT), course.teaching(book, plans, {})
+    page, text = course.page(ROOT), course.teaching(book, plans, {}, "")
     for session in (session for plan in plans for session in plan["sessions"]):
         assert session["question"] in page
         assert session["solution"] not in page
@@ -113,7 +113,11 @@ def test_the_instructors_text_has_exercises_with_their_solutions(book, plans, tm
     )
     one = book.exercises[label]
     cells = [
-        {"cell_type": "markdown", "source": f"before\n\n**Exercise: {one.title}.**\n\nWhy?"},
+        {
+            "cell_type": "markdown",
+            "source": f"before\n\n**Exercise: {one.title}.**\n\n"
+            "Why? [a](a.ipynb) [b](../4-b/b.ipynb)",
+        },
         {
             "cell_type": "code",
             "source": "f(1)",
@@ -124,10 +128,11 @@ def test_the_instructors_text_has_exercises_with_their_solutions(book, plans, tm
     (tmp_path / one.page).parent.mkdir()
     (tmp_path / f"{one.page}.ipynb").write_text(json.dumps({"cells": cells}))
     solved = dict(course.read_solved(tmp_path, {label: one}))
+    links = f"[a]({one.page.partition('/')[0]}/a.ipynb) [b](4-b/b.ipynb)"
     code = "```python\nf(1)\n```\n\n```\nprinted\nanswer: 2\n```"
-    whole = f"**Exercise: {one.title}.**\n\nWhy?\n\n{code}"
+    whole = f"**Exercise: {one.title}.**\n\nWhy? {links}\n\n{code}"
     assert solved == {label: whole}
-    assert whole in course.teaching(book, plans, solved)
+    assert whole in course.teaching(book, plans, solved, "$m$")
     with pytest.raises(course.CourseError, match="lacks the exercise Nobody"):
         dict(course.read_solved(tmp_path, {"ex-x": course.Exercise("Nobody", one.page, "Main", 1)}))
 
@@ -161,7 +166,7 @@ def test_a_need_that_is_no_page_is_refused(tmp_path):
         course.read_material(tmp_path, ["a"])
 
 
-def test_the_archive_of_instructors(tmp_path):
+def test_the_archive_of_instructors(tmp_path, monkeypatch):
     place = tmp_path / notebooks.PLACE
     for name in ("3-a/page.ipynb", "student/3-a/page.ipynb", "a.whl"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -169,6 +174,7 @@ def test_the_archive_of_instructors(tmp_path):
     (tmp_path / "book").mkdir()
     (tmp_path / course.SOURCE).write_text("needs: {}\nplans: []\n")
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/intro\n")
+    monkeypatch.setattr(notebooks, "macros_of", lambda root: "")
     with zipfile.ZipFile(course.write(tmp_path)) as archive:
         names = ["3-a/page.ipynb", "README.txt", "a.whl", "teaching.md"]
         assert sorted(archive.namelist()) == names
