@@ -167,6 +167,23 @@ def test_no_two_public_classes_share_a_name():
     assert [name for name, count in classes.items() if count > 1] == []
 
 
+def test_a_function_has_seven_parameters_or_an_object_for_them():
+    many = {
+        f"{file.stem}.{node.name}"
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        if len({a.arg for a in [*node.args.args, *node.args.kwonlyargs]} - {"self", "cls"}) > 7
+    }
+    # one writes the fields of a provenance file, the other the columns of a table
+    assert many == {"records.keep", "audit.row"}
+
+
+def test_no_source_file_is_longer_than_650_lines():
+    lengths = {p: p.read_text().count("\n") for p in (ROOT / "src").rglob("*.py")}
+    assert [path for path, length in lengths.items() if length > 650] == []
+
+
 def test_every_public_module_is_on_an_api_page():
     documented = set()
     for page in (ROOT / "book" / "api").glob("*.md"):

@@ -25,7 +25,7 @@ REMEMBERED = 2**17  # most numbers of a matrix whose norm or inverse is remember
 
 
 def tabular(n_states: int) -> FloatArray:
-    """One feature per state: the identity, shape (N, N).
+    """Features of states that share nothing: the identity, shape (N, N).
 
     >>> tabular(2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -34,7 +34,7 @@ def tabular(n_states: int) -> FloatArray:
 
 
 def aggregation(n_states: int, size: int = 2, *, orthonormal: bool = False) -> FloatArray:
-    """Adjacent states share one value, groups of ``size``; shape (N, ceil(N / size)).
+    """Features of adjacent states that share one value, ``size`` at a time: (N, ceil(N / size)).
 
     The entries are 0 and 1, or scaled so that the columns have length one. Both
     span the same functions; the private algorithms tell them apart, because
@@ -84,7 +84,7 @@ def rank(features: ArrayLike) -> int:
 
 
 def operator_norm(features: ArrayLike) -> float:
-    """||Phi||, the largest singular value.
+    """The largest singular value ||Phi|| of a feature matrix.
 
     >>> round(operator_norm(aggregation(40)), 6)
     1.414214

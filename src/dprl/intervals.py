@@ -64,7 +64,7 @@ def clopper_pearson_upper(count: ArrayLike, trials: ArrayLike, level: float) -> 
 def clopper_pearson(
     count: ArrayLike, trials: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Exact two-sided interval for a probability, equation (1).
+    """Exact two-sided confidence interval for a probability, equation (1).
 
     The trials must be independent: answers about pairs that share a trained model are not.
 

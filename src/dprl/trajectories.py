@@ -180,7 +180,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class FirstVisitReturns:
-    """The first-visit return of each trajectory in each state, equation (1).
+    """First-visit returns of a batch: one number for each trajectory and state, equation (1).
 
     ValueError if the shapes differ, the batch is empty, a return is not finite, or a state that is
     not visited has a return.
@@ -243,7 +243,7 @@ class FirstVisitReturns:
 
 @dataclass(frozen=True, eq=False)
 class VisitStatistics:
-    """What the least-squares algorithms read from a batch, or from many at once.
+    """Visit counts and average returns of a batch, or of many: all that least squares reads.
 
     ValueError if shapes differ, a count exceeds m, or a mean lies outside the bounds.
 
@@ -326,7 +326,7 @@ def discounted_returns(batch: Batch, discount: float) -> FloatArray:
 
 
 def first_visit_returns(batch: Batch, discount: float) -> FirstVisitReturns:
-    """F_{x,s} for every trajectory and state, equation (1).
+    """The first-visit return of every trajectory of a batch in every state, equation (1).
 
     No loop over trajectories; O(total + m N) time, and m N numbers of memory. Where counts and
     averages are enough, :func:`visit_statistics` needs neither.
@@ -510,7 +510,7 @@ def simulate_visit_statistics(
 def chain_first_visit_returns(
     chain: Chain, n_trajectories: int, rng: np.random.Generator
 ) -> FirstVisitReturns:
-    """First-visit returns of chain trajectories, without the trajectories.
+    """First-visit returns of simulated trajectories of the chain, without the trajectories.
 
     The chain never turns back, so a trajectory is its start and one geometric
     holding time H_j per state it passes; the time from the first visit of s to

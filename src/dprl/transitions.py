@@ -25,9 +25,8 @@ from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
 from dprl.trajectories import Batch
 
-#: What :func:`from_transitions` reads, and may read.
+#: What :func:`from_transitions` reads; it may read a column ``step`` too.
 COLUMNS = ("episode", "state", "action", "reward", "next_state", "terminated", "truncated")
-OPTIONAL = ("step",)
 
 
 class Columns(Protocol):

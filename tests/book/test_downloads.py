@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from companion.build import executed, notebooks, site
+from companion.build import executed, notebooks, plain, site
 
 ROOT = Path(__file__).resolve().parents[2]
 DOWNLOADS = ROOT / site.SITE / "downloads"
@@ -19,6 +19,10 @@ PAGES = (
     "2-background/gaussian-mechanism",
     "3-policy-evaluation/dp-lsw",
     "7-beyond/counts-for-free",
+)
+EQUATION = re.compile(r'id="equation-(eq-[\w-]+)">\s*<span class="eqno">\(([\d.]+)\)')
+FIGURE = re.compile(
+    r'<figure[^>]* id="(fig-[\w-]+)".*?<span class="caption-number">Fig. ([\d.]+) ', re.DOTALL
 )
 RUN = """\
 import json, sys
@@ -76,6 +80,13 @@ def test_a_notebook_of_the_archive_runs_without_the_repository(installed, page):
     assert ("no answer yet" in done.stdout) == page.startswith("student/")
 
 
+def test_no_cell_of_a_student_needs_what_only_a_solution_defines(installed):
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache"]
+    command += ["--select", "F821", "--output-format", "concise", str(installed / "student")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_page_has_a_readable_notebook_and_all_archives_are_there():
     archived = zipfile.ZipFile(DOWNLOADS / "book.zip").namelist()
     for page in site.pages(ROOT):
@@ -87,6 +98,17 @@ def test_every_page_has_a_readable_notebook_and_all_archives_are_there():
     made = {path.name for path in (ROOT / notebooks.PLACE).glob("*.zip")}
     assert {"book.zip", "student.zip"} <= made
     assert {path.name for path in DOWNLOADS.iterdir()} == made
+
+
+def test_figures_and_formulas_have_the_numbers_of_the_site():
+    numbers = plain.names_of_book(ROOT, site.pages(ROOT)).numbers
+    shown = {}
+    for page in site.pages(ROOT):
+        text = (ROOT / site.SITE / "book/nb" / f"{page}.html").read_text(encoding="utf-8")
+        for found in (EQUATION, FIGURE):
+            shown |= dict(found.findall(text))
+    assert len(shown) > 300
+    assert {label: numbers.get(label) for label in shown} == shown
 
 
 @pytest.mark.parametrize("name", ["book", "student", "instructor", "3-policy-evaluation"])
@@ -125,7 +147,11 @@ def test_only_the_instructor_has_the_solutions():
     solution = "Let the second visit have the return of the first"
     assert solution not in (ROOT / site.SITE / "book/nb/teach.html").read_text(encoding="utf-8")
     with zipfile.ZipFile(DOWNLOADS / "instructor.zip") as archive:
-        assert solution in archive.read("teaching.md").decode()
+        text = archive.read("teaching.md").decode()
+        assert solution in text
+        # of an exercise in class, with what its code printed
+        assert "One rarely visited state sets the noise of all." in text
+        assert "answer, with it: 0.1" in text
         names = set(archive.namelist())
         assert {f"{page}.ipynb" for page in site.pages(ROOT)} | {"slides/chapter-3.md"} <= names
         assert not any(name.startswith("student") for name in names)

@@ -215,6 +215,19 @@ def test_any_finite_record_is_clipped_exactly(shape, precision):
         np.testing.assert_allclose(end.theta, moved.theta, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_records_in_single_precision_are_clipped_to_the_same_length(precision):
+    """A record is rounded by itself, before it is clipped: the length is that of the arithmetic."""
+    exact = dense(3, m=5)
+    rounded = type(exact)(*(getattr(exact, f).astype(np.float32) for f in ("a", "b", "c")))
+    run = partial(runs, sigma=0, clip=1e-3, precision=precision)
+    one = run(rounded, steps=ConstantStep(1), iterations=1, seed=0)
+    length = np.linalg.norm(np.concatenate([one.theta[0, 0], one.w[0, 0]]))
+    assert length == pytest.approx(1e-3, rel=1e-14 if precision == "double" else 3e-7)
+    many = [run(d, steps=ConstantStep(3), iterations=300, seed=0) for d in (exact, rounded)]
+    np.testing.assert_allclose(many[1].theta, many[0].theta, atol=1e-5)
+
+
 def test_each_trial_may_have_its_own_data():
     run = partial(runs, sigma=0.5, clip=1.0, steps=STEPS, iterations=50, seed=1, trials=10)
     own = run(lambda trial: bidiagonal(2, seed=trial))

@@ -1,21 +1,28 @@
 """Plans for teaching, from ``book/course.yml``: the page *Teach*, and the instructor's archive.
 
-``book/course.yml`` holds plans of sessions (pages, slides, what to show, exercises with minutes,
-where students stumble, an exam question with its solution) and, under ``needs``, what those pages
-need that do not say so in a line ``Needs: [...](....ipynb)`` of their own. The page shows all but
-the solutions of the exam questions; ``instructor.zip`` has them in ``teaching.md``, beside all
-pages with outputs and solutions, the slides with their notes, and the wheels. ``make course``
-writes the archives of students and of instructors.
+``book/course.yml`` holds plans of sessions and, under ``needs``, what those pages need that do not
+say so in a line ``Needs: [...](....ipynb)`` of their own. A session has pages, steps, homework,
+where students stumble, and an exam question with its solution. A step is one of
+
+- ``slides: DECK 2-10, 14``: slides of a deck, for the minutes of their notes,
+- ``exercise: LABEL``: an exercise, for the minutes that it states,
+- ``do: ...`` with ``minutes``;
+
+the first two may ``say`` something to the teacher. The steps of a session take its minutes, or it
+is refused. The page shows all but the solutions; ``instructor.zip`` has them in ``teaching.md``,
+those of the exercises too, beside all pages with outputs and solutions, the slides with their
+notes, and the wheels. ``make course`` writes the archives of students and of instructors.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import posixpath
 import re
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +36,13 @@ SOURCE = Path("book/course.yml")
 _NEEDS = re.compile(r"\bNeeds: (.*)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^()\s]+)\.ipynb\)")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
-_EXERCISE = re.compile(r"\{exercise(?:-start)?\} ?([^\n]*)\n:label: (\S+)")
-_FIELDS = {"title", "minutes", "pages", "decks", "show", "exercises", "stumble", "question"}
+_EXERCISE = re.compile(
+    r"\{exercise-start\} ?([^\n]*)\n:label: (\S+)\n:+\n\*\*([^*(]+) \((\d+) minutes?\)\.\*\*"
+)
+_PAGE = re.compile(r"\]\(((?!https?:)[^()\s]+\.ipynb)")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_FIELDS = {"title", "minutes", "pages", "steps", "homework", "stumble", "question", "solution"}
+_STEPS = ({"slides"}, {"slides", "say"}, {"exercise"}, {"exercise", "say"}, {"do", "minutes"})
 _BOX, _HIGH, _ROW, _ACROSS = 180, 44, 84, 4  # of a page's box; from row to row; boxes in a row
 
 
@@ -39,14 +51,41 @@ class CourseError(Exception):
 
 
 @dataclass(frozen=True)
+class Exercise:
+    """An exercise of a page; its kind is warm-up, main or break it."""
+
+    title: str
+    page: str
+    kind: str
+    minutes: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done from one minute of a session to another.
+
+    With slides, ``deck`` is the name of their deck, ``shown`` says which they are, and ``first`` is
+    the number of the first one; with an exercise, ``exercise`` is its label.
+    """
+
+    start: int
+    end: int
+    say: str
+    deck: str = ""
+    shown: str = ""
+    first: int = 0
+    exercise: str = ""
+
+
+@dataclass(frozen=True)
 class Material:
-    """What the plans may name: titles of pages, titles and pages of exercises, decks; and needs.
+    """What the plans may name: titles of pages, exercises by their labels, decks; and needs.
 
     ``needs`` says of every page which others it needs.
     """
 
     titles: Mapping[str, str]
-    exercises: Mapping[str, tuple[str, str]]
+    exercises: Mapping[str, Exercise]
     decks: Mapping[str, slides.Deck]
     needs: Mapping[str, set[str]]
 
@@ -54,14 +93,15 @@ class Material:
 def read_material(root: Path, pages: Sequence[str]) -> Material:
     """Read the sources of the pages, the decks, and the needs of ``book/course.yml``."""
     titles: dict[str, str] = {}
-    exercises: dict[str, tuple[str, str]] = {}
+    exercises: dict[str, Exercise] = {}
     needs: dict[str, set[str]] = {}
     stated = _plans(root)["needs"]
     for page in pages:
         text = (root / "notebooks" / f"{page}.md").read_text(encoding="utf-8")
         found = _TITLE.search(text.split("---", 2)[-1])
         titles[page] = found[1] if found else page
-        exercises |= {label: (title, page) for title, label in _EXERCISE.findall(text)}
+        for title, label, kind, minutes in _EXERCISE.findall(text):
+            exercises[label] = Exercise(title, page, kind, int(minutes))
         needs[page] = _needs_of(page, text) | set(stated.get(page, ()))
     for page in {*stated, *(other for needed in needs.values() for other in needed)} - {*pages}:
         raise CourseError(f"{SOURCE}: there is no page {page}")
@@ -200,29 +240,87 @@ def _decks(book: Material) -> str:
 
 def _session(book: Material, session: Mapping[str, Any]) -> str:
     """One session, without the solution of its question."""
-    known = set(session)
-    if known != _FIELDS | {"solution"}:
-        odd = ", ".join(sorted(known ^ (_FIELDS | {"solution"})))
-        raise CourseError(f"{SOURCE}: {session.get('title')}: missing or unknown: {odd}")
-    for name in session["pages"]:
-        _know(book.titles, name, "page")
-    pages = ", ".join(f"[{book.titles[name]}]({name}.ipynb)" for name in session["pages"])
+    timed = steps(book, session)
+    pages = ", ".join(
+        f"[{_know(book.titles, name, 'page')}]({name}.ipynb)" for name in session["pages"]
+    )
     lines = [f":::{{dropdown}} {session['title']} ({session['minutes']} minutes)"]
-    lines.append(f"- **Pages:** {pages}")
-    for name in session["decks"]:
-        deck = _know(book.decks, name, "deck")
-        lines.append(f'- **Slides:** <a href="../../slides/{name}.html">{deck.title}</a>')
-    lines.append(f"- **Show:** {session['show']}")
-    done = ", ".join(_exercise(book, named) for named in session["exercises"])
-    lines += [f"- **Exercises:** {done}", f"- **Where students stumble:** {session['stumble']}"]
+    lines += [f"**Pages:** {pages}", "", "| minute | what |", "|---|---|"]
+    lines += [f"| {step.start} | {_on_page(book, step)} |" for step in timed]
+    at_home = ", ".join(_exercise(book, label) for label in session["homework"])
+    lines += [
+        "",
+        f"- **At home:** {at_home}",
+        f"- **Where students stumble:** {session['stumble']}",
+    ]
     return "\n".join([*lines, f"- **Exam question:** {session['question']}", ":::"])
 
 
-def _exercise(book: Material, named: str) -> str:
-    label, _, minutes = named.partition(":")
-    title = _know(book.exercises, label, "exercise")[0]
-    title = re.sub(r" \(\d+ minutes?\)$", "", title)
-    return f"{{ref}}`{title} <{label}>` ({minutes} minutes)"
+def steps(book: Material, session: Mapping[str, Any]) -> list[Step]:
+    """The steps of a session, one after the other.
+
+    What is missing or unknown, and steps that do not take the minutes of the session are a
+    :class:`CourseError`.
+    """
+    title, known = session.get("title"), set(session)
+    if known != _FIELDS:
+        odd = ", ".join(sorted(known ^ _FIELDS))
+        raise CourseError(f"{SOURCE}: {title}: missing or unknown: {odd}")
+    timed: list[Step] = []
+    now = 0
+    for step in session["steps"]:
+        if set(step) not in _STEPS:
+            raise CourseError(f"{SOURCE}: {title}: no step: {', '.join(map(str, step))}")
+        if "slides" in step:
+            deck, _, shown = step["slides"].partition(" ")
+            numbers = _numbers(_know(book.decks, deck, "deck"), shown)
+            minutes = sum(book.decks[deck].slides[number - 2].minutes for number in numbers)
+            end = now + minutes
+            timed.append(Step(now, end, step.get("say", ""), deck, shown, numbers[0]))
+        elif "exercise" in step:
+            label = step["exercise"]
+            end = now + _know(book.exercises, label, "exercise").minutes
+            timed.append(Step(now, end, step.get("say", ""), exercise=label))
+        else:
+            end = now + step["minutes"]
+            timed.append(Step(now, end, step["do"]))
+        now = end
+    if now != session["minutes"]:
+        raise CourseError(f"{SOURCE}: {title}: the steps take {now} minutes")
+    return timed
+
+
+def _numbers(deck: slides.Deck, shown: str) -> list[int]:
+    """Numbers of slides, from the second on: the first one is the title, and takes no time."""
+    found: list[int] = []
+    for part in shown.split(", "):
+        ends = _RANGE.fullmatch(part)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
+        if not 2 <= first <= last <= len(deck.slides) + 1:
+            raise CourseError(f"{SOURCE}: {deck.name} has no slides {shown!r}")
+        found += range(first, last + 1)
+    return found
+
+
+def _on_page(book: Material, step: Step) -> str:
+    """A step in MyST."""
+    if step.deck:
+        name = f"{book.decks[step.deck].title}, {_slides(step)}"
+        address = f"../../slides/{step.deck}.html#/{step.first - 1}"
+        return f'<a href="{address}">{name}</a>. {step.say}'.rstrip()
+    if step.exercise:
+        return f"{_exercise(book, step.exercise)}. {step.say}".rstrip()
+    return step.say
+
+
+def _slides(step: Step) -> str:
+    word = "slide" if step.shown.isdigit() else "slides"
+    return f"{word} {step.shown.replace('-', '–')}"
+
+
+def _exercise(book: Material, label: str) -> str:
+    found = _know(book.exercises, label, "exercise")
+    return f"{{ref}}`{found.title} <{label}>` ({found.kind.lower()}, {found.minutes} minutes)"
 
 
 def _know(known: Mapping[str, Any], name: str, what: str) -> Any:
@@ -231,26 +329,99 @@ def _know(known: Mapping[str, Any], name: str, what: str) -> Any:
     return known[name]
 
 
-def teaching(root: Path) -> str:
-    """The instructor's text: every question of the plans with its solution, in plain Markdown."""
-    lines = ["# Exam questions and their solutions", "", "Formulas are between dollars (LaTeX)."]
-    for plan in _plans(root)["plans"]:
-        lines += ["", f"## {plan['title']}"]
+def teaching(
+    book: Material, plans: Sequence[Mapping[str, Any]], solved: Mapping[str, str], macros: str
+) -> str:
+    """The instructor's text: every session with all solutions, in plain Markdown.
+
+    ``solved`` has exercises with their solutions, by label; ``macros`` are definitions for their
+    formulas.
+    """
+    lines = ["# Sessions with their solutions", "", _READ, "", macros]
+    for plan in plans:
+        lines += ["", f"## {plan['title']}", "", plan["for"]]
         for session in plan["sessions"]:
-            lines += ["", f"### {session['title']}", "", f"Pages: {', '.join(session['pages'])}"]
-            lines += ["", f"**Question.** {session['question']}"]
+            lines += ["", f"### {session['title']} ({session['minutes']} minutes)", ""]
+            lines += [f"Pages: {', '.join(session['pages'])}", "", "| minute | what |", "|---|---|"]
+            timed = steps(book, session)
+            lines += [f"| {step.start} | {_in_text(book, step)} |" for step in timed]
+            lines += ["", f"**Where students stumble.** {session['stumble']}"]
+            asked = [step.exercise for step in timed if step.exercise]
+            for name, labels in (("In class", asked), ("At home", session["homework"])):
+                lines += ["", f"#### {name}"]
+                for label in labels:
+                    lines += ["", solved.get(label, book.exercises[label].title)]
+            lines += ["", "#### Exam question", "", session["question"]]
             lines += ["", f"**Solution.** {session['solution']}"]
-            lines += ["", f"Where students stumble: {session['stumble']}"]
     return "\n".join(lines) + "\n"
+
+
+def _in_text(book: Material, step: Step) -> str:
+    """A step in plain Markdown."""
+    if step.deck:
+        return f"Deck {step.deck}, {_slides(step)}. {step.say}".rstrip()
+    if step.exercise:
+        found = book.exercises[step.exercise]
+        return f"Exercise: {found.title} ({found.kind.lower()}, {found.page}). {step.say}".rstrip()
+    return step.say
+
+
+def read_solved(place: Path, exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, str]]:
+    """Labels of exercises, and their texts with solutions, from the notebooks below ``place``.
+
+    An exercise that its notebook lacks is a :class:`CourseError`.
+    """
+    for label, one in exercises.items():
+        notebook = json.loads((place / f"{one.page}.ipynb").read_text(encoding="utf-8"))
+        text = "\n\n".join(part for cell in notebook["cells"] for part in _shown(cell))
+        start = f"**Exercise: {one.title}.**"
+        found = re.search(
+            re.escape(start) + r".*?(?=^\*\*Exercise: |^## |\Z)", text, re.DOTALL | re.MULTILINE
+        )
+        if found is None:
+            raise CourseError(f"the notebook of {one.page} lacks the exercise {one.title}")
+        yield label, _from_the_root(found[0].strip(), posixpath.dirname(one.page))
+
+
+def _from_the_root(text: str, folder: str) -> str:
+    """The text of a page, with links to other pages as they lead from above its folder."""
+    return _PAGE.sub(lambda link: f"]({posixpath.normpath(f'{folder}/{link[1]}')}", text)
+
+
+def _shown(cell: Mapping[str, Any]) -> Iterator[str]:
+    """A cell of a notebook as Markdown, with what it printed."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    said = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell["outputs"]]
+    if any(said):
+        printed = "\n".join("".join(text).rstrip("\n") for text in said)
+        yield f"```\n{printed}\n```"
 
 
 def write(root: Path) -> Path:
     """Write the instructor's archive from the notebooks that are there; its path is returned."""
+    from companion.build import site  # which uses this module
+
     place = root / notebooks.PLACE
     path = place / "instructor.zip"
+    book, plans = read_material(root, site.pages(root)), _plans(root)["plans"]
+    sessions = [session for plan in plans for session in plan["sessions"]]
+    named = {
+        label
+        for session in sessions
+        for label in (
+            *session["homework"],
+            *(s["exercise"] for s in session["steps"] if "exercise" in s),
+        )
+    }
+    solved = dict(read_solved(place, {label: book.exercises[label] for label in sorted(named)}))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("README.txt", notebooks.README)
-        archive.writestr("teaching.md", teaching(root))
+        macros = notebooks.macros_of(root)
+        archive.writestr("teaching.md", teaching(book, plans, solved, macros))
         for deck in sorted((root / slides.SOURCES).glob("*.md")):
             archive.write(deck, f"slides/{deck.name}")
         for file in sorted([*place.rglob("*.ipynb"), *place.glob("*.whl")]):
@@ -262,14 +433,18 @@ def write(root: Path) -> Path:
 _INTRODUCTION = """\
 # Teach
 
-Four plans, from one lecture to a seminar. Each session names its pages, what to show, exercises
-with their minutes, where students stumble, and a question for an exam. The archive
-<a href="../../downloads/student.zip" download>student.zip</a> has all pages without solutions,
-with cells that run, <a href="../../downloads/instructor.zip" download>instructor.zip</a> all pages
-complete, the slides with their notes, and the solutions of the exam questions; both come from the
-one source. <a href="../../downloads/figures.zip" download>figures.zip</a> has every figure as SVG
-and PNG, with its caption and data. A course's own plan is a file of the repository,
-`book/course.yml`; `make course` writes the archives again."""
+Four plans, from one lecture to a seminar. Each session says minute by minute what to show and which
+exercises to give, what is left for home, where students stumble, and has a question for an exam.
+The archive <a href="../../downloads/student.zip" download>student.zip</a> has all pages without
+solutions, with cells that run,
+<a href="../../downloads/instructor.zip" download>instructor.zip</a> all pages complete, the slides
+with their notes, and every session with the solutions of its exercises and of its exam question;
+both come from the one source. <a href="../../downloads/figures.zip" download>figures.zip</a> has
+every figure as SVG and PNG, with its caption and data. A course's own plan is a file of the
+repository, `book/course.yml`; `make course` writes the archives again."""
+_READ = """\
+Formulas are between dollars (LaTeX): JupyterLab shows this text with *Show Markdown Preview*, and
+most editors have the same. Code stands as on the pages, with what it printed."""
 _SLIDES = """\
 The key S opens the speaker's view: for each slide what to say, the minutes, and what students ask.
 With `?print-pdf` after the address a deck can be printed. Figures and numbers are those of the

@@ -149,7 +149,7 @@ def _of_page(root: Path, page: str, names: plain.Names) -> Iterator[tuple[str, s
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     drawn_from = tables_of_figures([_python(cell) for cell in code], tables)
     text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    captions = plain.plain(text, names, found.numbers)[1]
+    captions = plain.plain(text, names, found.numbers, page)[1]
     chapter = page.rpartition("/")[0]
     for name, drawn in found.figures.items():
         if name.endswith("-narrow"):

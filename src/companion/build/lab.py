@@ -1,28 +1,37 @@
 """The pages as notebooks in JupyterLab, to change and play with: ``make lab``.
 
 Works on copies, below ``_build/lab``: one that a reader has changed stays as it is, the others
-follow the book. Verdicts and assertions that come out otherwise are shown, and end nothing.
+follow the book. Theorems and other boxes are those of MyST, which JupyterLab is taught to show;
+what only the site can make stands there as it came out in the book: its figures, the numbers in
+its sentences, and what references stand for. Verdicts and assertions that come out otherwise are
+shown, and end nothing.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from companion.build import executed, freshness, plain
 from companion.files import digest, source_path, write_atomic
 
 PLACE = Path("_build/lab")
 #: Digests of the pages as they were copied, below the place.
 _COPIED = ".copied.json"
+_HEAD = re.compile(r"---\n.*?\n---\n", re.DOTALL)
+_CODE = re.compile(r"(^```\{code-cell\}.*?^```$)", re.DOTALL | re.MULTILINE)
+_PAGE = re.compile(r"\]\(((?!https?:)[^()\s]+)\.ipynb(?=[)#])")
 _VIEWERS = {"markdown": "Jupytext Notebook", "myst": "Jupytext Notebook"}
 
 
 def copy_pages(root: Path, pages: Sequence[str]) -> list[str]:
     """Copy pages below the place; those that a reader has changed, which stay, are returned."""
     place = root / PLACE
+    names = plain.names_of_book(root, pages)
     path = place / _COPIED
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     copied, changed = {}, []
@@ -32,10 +41,32 @@ def copy_pages(root: Path, pages: Sequence[str]) -> list[str]:
             changed.append(page)
             copied[page] = before.get(page)
         else:
-            write_atomic(copy, source_path(root, page).read_bytes())
+            write_atomic(copy, readable(root, page, names))
             copied[page] = digest(copy)
     write_atomic(path, json.dumps(copied, indent=1))
     return changed
+
+
+def readable(root: Path, page: str, names: plain.Names) -> str:
+    """Source of a page for JupyterLab; the figures of its execution are written beside it."""
+    text = source_path(root, page).read_text(encoding="utf-8")
+    path = freshness.product_path(root, page, "ipynb")
+    done = executed.read(path) if path.is_file() else executed.Page("", {}, {})
+    images = {}
+    for name, drawn in done.figures.items():
+        if not name.endswith("-narrow"):
+            images[name] = f"figures/{page.rpartition('/')[2]}--{name}.svg"
+            write_atomic((root / PLACE / page).parent / images[name], drawn)
+    head = _HEAD.match(text)
+    parts = _CODE.split(text[head.end() :] if head else text)
+    shown = []
+    for part in parts:
+        if not _CODE.match(part):
+            part = plain.plain(part, names, done.numbers, page, images)[0]
+            part = _PAGE.sub(r"](\1.md", part)  # so pages are named here
+        shown.append(part)
+    body = "\n\n".join(part for part in shown if part)
+    return f"{head[0] if head else ''}\n{body}\n".lstrip("\n")
 
 
 def environment(root: Path) -> dict[str, str]:

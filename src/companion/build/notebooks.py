@@ -70,7 +70,13 @@ class NotebookError(Exception):
 
 
 def portable(
-    notebook: Mapping[str, Any], names: plain.Names, macros: str, extra: str, *, student: bool
+    notebook: Mapping[str, Any],
+    page: str,
+    names: plain.Names,
+    macros: str,
+    extra: str,
+    *,
+    student: bool,
 ) -> dict[str, Any]:
     r"""A page's executed notebook as one that plain Jupyter shows and runs.
 
@@ -83,7 +89,7 @@ def portable(
     captions: dict[str, str] = {}
     for place, cell in enumerate(cells):
         if cell["cell_type"] == "markdown":
-            texts[place], found = plain.plain(_joined(cell["source"]), names, numbers)
+            texts[place], found = plain.plain(_joined(cell["source"]), names, numbers, page)
             captions |= found
     made: list[dict[str, Any]] = []
     for place, cell in enumerate(cells):
@@ -93,7 +99,7 @@ def portable(
         elif "injected-parameters" not in cell["metadata"].get("tags", ()):
             made.append(_code(cell, keep_outputs=not student))
             shown = [captions[name] for name in page_of([cell]).figures if name in captions]
-            made += [_markdown(f"*Figure.* {caption}") for caption in shown]
+            made += [_markdown(caption) for caption in shown]
     if made:
         made[0]["source"] += f"\n\n{macros}"
     made.insert(1, _code({"source": _INSTALL.format(extra=extra), "metadata": {}}))
@@ -279,7 +285,7 @@ def write(root: Path, pages: Sequence[str]) -> list[Path]:
         executed, extra = json.loads(path.read_text(encoding="utf-8")), extra_of(root, page)
         answers += exercise.answers_of(executed["cells"])
         for folder, student in (("", False), ("student", True)):
-            made = portable(executed, names, macros, extra, student=student)
+            made = portable(executed, page, names, macros, extra, student=student)
             target = place / folder / f"{page}.ipynb"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -330,7 +336,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 _WHAT = {
     "book": "all pages, with outputs",
     "student": "all pages without outputs and solutions; cells check your answers",
-    "instructor": "all pages complete, slides, exam questions with their solutions",
+    "instructor": "all pages complete, slides, every session of *Teach* with its solutions",
     "figures": "every figure of the pages as SVG and PNG, with caption and data, by chapter",
     "source": "the source of everything",
 }

@@ -8,10 +8,13 @@ theorem, :class:`Names` knows.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import yaml
 
 from companion import claims, figures
 from companion.build import freshness
@@ -20,9 +23,16 @@ _OPENING = re.compile(r"(:{3,}|`{3,})\{([\w:-]+)\} ?(.*)")
 _OPTION = re.compile(r":([\w-]+):\s?(.*)")
 _TARGET = re.compile(r"\(([\w.:-]+)\)=")
 _ROLE = re.compile(r"\{([\w:-]+)\}`([^`]+)`")
+#: The end of a formula that has a number, and a link to what has a label.
+_EQUATION = re.compile(r"\$\$ \((\S+)\)")
+_LABELLED = re.compile(r"\[([^\[\]]*)\]\(((?:eq|sec|ex|verify)-[\w-]+)\)")
+#: A link to a page that is on the site only.
+_ELSEWHERE = re.compile(r"\[([^\[\]]+)\]\((?!https?:)[^()\s]+\.md(?:#[^()\s]*)?\)")
+_FIGURE = re.compile(r":+\{glue:figure\}.*\n(?::[\w-]+:.*\n)*?:name: (\S+)")
 _NAMED = re.compile(r"(.*?)\s*<([^<>]+)>", re.DOTALL)
 _BLOCKS = ("theorem", "lemma", "proposition", "corollary", "definition", "remark", "algorithm")
 _BOXES = {"warning": "Warning", "important": "Important", "note": "Note", "tip": "Tip"}
+_FOLDS = ("dropdown", "admonition")
 _ENDS = ("exercise-end", "solution-end")
 #: What is drawn or listed by the site only.
 _LEFT_OUT = ("figure-of", "explorer", "tableofcontents", "bibliography", *_ENDS)
@@ -32,11 +42,14 @@ _LEFT_OUT = ("figure-of", "explorer", "tableofcontents", "bibliography", *_ENDS)
 class Names:
     """What labels and keys stand for.
 
-    ``titles`` are those of theorems, exercises and other blocks by label, ``works`` author and year
-    by key of the bibliography, ``ledger`` the claims, and ``evidence`` their numbers.
+    ``titles`` are those of theorems, exercises and other blocks by label, ``places`` the pages of
+    labels, ``numbers`` those of figures and equations by label, as on the site, ``works`` author
+    and year by key of the bibliography, ``ledger`` the claims, and ``evidence`` their numbers.
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
     works: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     ledger: Mapping[str, claims.Claim] = field(default_factory=dict)
     evidence: Mapping[str, Mapping[str, claims.Number]] = field(default_factory=dict)
@@ -45,15 +58,37 @@ class Names:
 def names_of_book(root: Path, pages: Iterable[str]) -> Names:
     """Names of a book that has been executed."""
     titles: dict[str, str] = {}
+    places: dict[str, str] = {}
+    numbers: dict[str, str] = {}
     evidence: dict[str, Mapping[str, claims.Number]] = {}
+    of_pages = page_numbers(root)
     for page in pages:
         text = (root / "notebooks" / f"{page}.md").read_text(encoding="utf-8")
-        titles |= _titles(text.splitlines())
+        of_page = _titles(text.splitlines())
+        titles |= of_page
+        places |= dict.fromkeys([*of_page, *_TARGET.findall(text)], page)
+        if page in of_pages:
+            for pattern in (_EQUATION, _FIGURE):
+                for place, label in enumerate(pattern.findall(text), 1):
+                    numbers[label] = f"{of_pages[page]}.{place}"
         path = freshness.product_path(root, page, "claims.json")
         if path.is_file():
             evidence |= claims.evidence_in(path)
     ledger = claims.load(root / "book" / "claims.yml")
-    return Names(titles, _works(root / "book" / "references.bib"), ledger, evidence)
+    works = _works(root / "book" / "references.bib")
+    return Names(titles, places, numbers, works, ledger, evidence)
+
+
+def page_numbers(root: Path) -> dict[str, str]:
+    """Numbers of the pages that have one, such as 3.2 for ``3-policy-evaluation/dp-lsw``."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    return {
+        section["file"].removeprefix("book/nb/"): f"{chapter}.{place}"
+        for part in toc["parts"]
+        if part.get("numbered")
+        for chapter, opening in enumerate(part["chapters"], 1)
+        for place, section in enumerate(opening.get("sections", ()), 1)
+    }
 
 
 def _titles(lines: list[str]) -> dict[str, str]:
@@ -86,18 +121,27 @@ def _works(path: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
-def plain(text: str, names: Names, numbers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def plain(
+    text: str,
+    names: Names,
+    numbers: Mapping[str, str],
+    page: str = "",
+    images: Mapping[str, str] | None = None,
+) -> tuple[str, dict[str, str]]:
     """Markdown without directives and roles, and the captions of its figures, by name.
 
-    ``numbers`` are those that the page has handed over to its text. What has no plain form stays
-    as it is.
+    ``numbers`` are those that the page has handed over to its text, and ``page`` is its name, from
+    which links to other pages lead. With ``images``, addresses of figures by name, figures stand
+    where the page has them, and boxes stay directives, for a program that knows MyST. What has no
+    plain form stays as it is.
     """
     captions: dict[str, str] = {}
 
     def roles(part: str) -> str:
         for _ in range(2):  # the title that a reference stands for may cite
             part = _ROLE.sub(lambda m: _role(m[1], m[2], names, numbers) or m[0], part)
-        return part
+        part = _LABELLED.sub(lambda m: _linked(m[1], m[2], names, page) or m[0], part)
+        return _ELSEWHERE.sub(r"\1", part)
 
     def convert(lines: list[str]) -> list[str]:
         out: list[str] = []
@@ -105,16 +149,34 @@ def plain(text: str, names: Names, numbers: Mapping[str, str]) -> tuple[str, dic
             line, lines = lines[0], lines[1:]
             opening = _OPENING.match(line)
             if not opening:
-                if not _TARGET.fullmatch(line):
+                if numbered := _EQUATION.fullmatch(line.strip()):
+                    number = names.numbers.get(numbered[1])
+                    out += [*([rf"\tag{{{number}}}"] if number else ()), "$$"]
+                elif not _TARGET.fullmatch(line):
                     out.append(roles(line))
                 continue
             fence, kind, title = opening[1], opening[2], opening[3]
             end = next((n for n, other in enumerate(lines) if other == fence), len(lines))
             inside, lines = lines[:end], lines[end + 1 :]
-            while inside and _OPTION.match(inside[0]):
-                inside = inside[1:]
+            options: dict[str, str] = {}
+            while inside and (option := _OPTION.match(inside[0])):
+                options[option[1]], inside = option[2], inside[1:]
+            box = kind.rpartition(":")[2]
             if kind == "glue:figure":
-                captions[title] = "\n".join(convert(inside)).strip()
+                number = names.numbers.get(options.get("name", ""))
+                said = "\n".join(convert(inside)).strip()
+                captions[title] = f"*{f'Fig. {number}' if number else 'Figure'}.* {said}"
+                if images is not None:
+                    image = f"![{options.get('alt', '')}]({images.get(title)})"
+                    out += [*([image, ""] if title in images else ()), captions[title]]
+            elif images is not None and (box in _BLOCKS or kind in _BOXES or kind in _FOLDS):
+                kept = [f":{name}: {options[name]}" for name in ("class",) if name in options]
+                out += [
+                    f"{fence}{{{kind}}} {roles(title)}".rstrip(),
+                    *kept,
+                    *convert(inside),
+                    fence,
+                ]
             elif kind not in _LEFT_OUT:
                 out += _block(kind, roles(title), convert(inside))
         return out
@@ -154,8 +216,8 @@ def _role(kind: str, content: str, names: Names, numbers: Mapping[str, str]) -> 
         "py:meth": lambda: f"`{target.removeprefix('~')}`",
         "py:class": lambda: f"`{target.removeprefix('~')}`",
         "math": lambda: f"${target}$",
-        "eq": lambda: f"(equation {target})",
-        "numref": lambda: "the figure",
+        "eq": lambda: _numbered("({})", target, names),
+        "numref": lambda: _numbered("Fig. {}", target, names),
         "verdict": lambda: _verdict(target, names),
         "evidence": lambda: _evidence(target, names),
     }
@@ -164,6 +226,23 @@ def _role(kind: str, content: str, names: Names, numbers: Mapping[str, str]) -> 
     if kind in ("ref", "prf:ref", "doc"):
         return written or names.titles.get(target, target)
     return None
+
+
+def _numbered(form: str, label: str, names: Names) -> str | None:
+    return form.format(names.numbers[label]) if label in names.numbers else None
+
+
+def _linked(text: str, label: str, names: Names, page: str) -> str | None:
+    """A link to an equation or a section, by its number or to its page; None if nobody knows it."""
+    if label in names.numbers:
+        return f"{text} ({names.numbers[label]})".lstrip()
+    if label not in names.places:
+        return None
+    text = text or names.titles.get(label, label)
+    if names.places[label] == page:
+        return text
+    link = posixpath.relpath(names.places[label], posixpath.dirname(page) or ".")
+    return f"[{text}]({link}.ipynb)"
 
 
 def _cited(keys: str, names: Names, form: str) -> str | None:

@@ -41,8 +41,6 @@ from dprl.agents.bcq import BCQParameters, BCQSettings, as_noise, noise_shape
 from dprl.agents.episodes import Episodes
 from dprl.agents.networks import MiniBatch, soft_update
 
-#: Networks that are clipped together.
-GROUPS = ("auto-encoder", "critics", "perturbation")
 #: Samples are filled up to multiples of this.
 SLOTS = 32
 

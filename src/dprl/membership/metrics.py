@@ -45,7 +45,7 @@ from dprl._validation import BoolArray, FloatArray
 
 @dataclass(frozen=True, eq=False)
 class ConfusionCounts:
-    """The four counts, and what is made of them; one table or an array of tables.
+    """True and false positives and negatives, and the rates made of them; one table or many.
 
     Parameters
     ----------
@@ -460,7 +460,7 @@ class ClusteredInterval:
 def clustered_interval(
     values: ArrayLike, clusters: ArrayLike, confidence: float = 0.95
 ) -> ClusteredInterval:
-    r"""Interval for a mean over draws that share oracles: leave one oracle out.
+    r"""Confidence interval for a mean over draws that share oracles: leave one oracle out.
 
     A draw takes one or more oracles (those of the shadow and of the target). Two draws with
     an oracle in common are not independent, so the draws are not the unit. Let m be the mean

@@ -34,7 +34,9 @@ _CHUNK = 1 << 15  # trajectories held in wide integers at one time
 
 @dataclass(frozen=True, eq=False)
 class TwoPolicyChain:
-    """The chain under a behaviour and a target policy, ``behaviour`` and ``target`` (Chain).
+    """The chain under two policies, one that acts and one to be evaluated.
+
+    ``behaviour`` and ``target`` are its two :class:`dprl.mdp.Chain`.
 
     Parameters
     ----------

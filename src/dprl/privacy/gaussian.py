@@ -45,7 +45,7 @@ _WEIGHTS = np.tile(_WEIGHTS / (2 * _PANELS), _PANELS)
 
 
 def gaussian_delta(sensitivity: float, sigma: float, epsilon: float) -> float:
-    """Exact delta of the Gaussian mechanism at epsilon, equation (1).
+    """Exact delta of the Gaussian mechanism at a given epsilon, equation (1).
 
     sensitivity >= 0 is the distance of the two means, sigma > 0 the standard deviation of the
     noise, epsilon >= 0. In [0, 1], with a relative error below 1e-12 if it is at least 1e-290 and
@@ -83,7 +83,7 @@ def _mills(x: float) -> float:
 
 
 def classical_gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
-    """Noise of the classical Gaussian mechanism, equation (2).
+    """Noise of the classical Gaussian mechanism for (epsilon, delta), equation (2).
 
     ValueError if epsilon >= 1, where the proof does not hold; use :func:`analytic_gaussian_sigma`.
 

@@ -106,8 +106,9 @@ def gaussian_pair_loss(
 def gaussian_pair_delta(
     distance: float, sigma: float, sigma_other: float, epsilon: float, dimension: int = 1
 ) -> float:
-    """Exact delta(eps) of N(mu_1, sigma^2 I) against N(mu_2, sigma_other^2 I), equation (2).
+    """Exact delta of two Gaussians with different means and variances at a given epsilon, (2).
 
+    Of N(mu_1, sigma^2 I) against N(mu_2, sigma_other^2 I), D apart.
     One order only: a mechanism needs the larger of both, with sigma and sigma_other swapped.
 
     Parameters

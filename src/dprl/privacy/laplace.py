@@ -81,7 +81,7 @@ def laplace_scale(sensitivity: float, epsilon: float) -> float:
 
 
 def laplace_delta(sensitivity: float, scale: float, epsilon: float) -> float:
-    """Exact delta of the Laplace mechanism at epsilon, equation (3).
+    """Exact delta of the Laplace mechanism at a given epsilon, equation (3).
 
     The largest P[A(X) in O] - e^epsilon P[A(X') in O] over sets O, for two means at distance
     ``sensitivity``. Zero from epsilon = sensitivity/scale on. With several coordinates and

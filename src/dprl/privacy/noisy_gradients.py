@@ -173,7 +173,7 @@ def noisy_gradient_epsilon(sigma: float, records: int, steps: int, delta: float)
 
 
 def noisy_gradient_sigma(epsilon: float, delta: float, records: int, steps: int) -> float:
-    """Least noise multiplier for which (2) certifies (epsilon, delta).
+    """Least noise of clipped gradient steps that is certified for (epsilon, delta), by (2).
 
     Parameters
     ----------

@@ -27,8 +27,6 @@ from dp_accounting.pld import pld_privacy_accountant
 
 from dprl import _validation as check
 
-#: The relation of everything here, for a record that is a trajectory.
-ADD_OR_REMOVE_ONE_TRAJECTORY = "add or remove one trajectory"
 #: Relative accuracy of a noise multiplier that is searched; it is rounded up.
 ACCURACY = 1e-3
 _GRID = 1e-3  # of the discretised loss

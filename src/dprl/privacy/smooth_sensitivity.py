@@ -43,7 +43,7 @@ LARGEST_EPSILON = 5.0
 def smoothing_constants(
     epsilon: ArrayLike, delta: ArrayLike, dimension: ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
-    """The constants (1) and (2) for any epsilon: numbers, not a promise.
+    """The same constants alpha and beta for any epsilon: numbers, not a promise.
 
     For a promise use :class:`GaussianSmoothing`, which refuses what is not proved.
 
@@ -66,7 +66,7 @@ def smoothing_constants(
 
 @dataclass(frozen=True)
 class GaussianSmoothing:
-    """The constants of Lemma 3.1, equations (1) and (2).
+    """The constants alpha and beta of smoothed Gaussian noise (thesis, Lemma 3.1), (1) and (2).
 
     Parameters
     ----------

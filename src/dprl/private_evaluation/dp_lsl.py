@@ -113,7 +113,7 @@ def lsl_smooth_bound(
     *,
     step_ratio: float = 1.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """psi(v) of equation (2), exactly, and the maximising k.
+    """The smooth bound psi in the noise of DP-LSL, exactly, and the k that attains it; (2).
 
     O(N log N) pieces and O(N^2) evaluations per batch, whatever m. Parameters as
     :func:`lsl_local_bound`; beta > 0. Both results have shape (...).
@@ -203,7 +203,7 @@ def _step_factor(norm: float, rho: FloatArray, lam: float, most: float, improved
 
 @dataclass(frozen=True, eq=False)
 class LSL(LeastSquares):
-    """Ridge least squares, weights rho in [0, 1], not all zero.
+    """The estimator LSL: ridge least squares with weights rho in [0, 1], not all zero.
 
     Attributes as ``LeastSquares``, and
 

@@ -78,7 +78,7 @@ def _local_bound(v: FloatArray, w: FloatArray, k: FloatArray) -> FloatArray:
 def lsw_smooth_bound(
     counts: ArrayLike, weights: ArrayLike, beta: float
 ) -> tuple[FloatArray, FloatArray]:
-    """psi(v) of equation (2), exactly, and the maximising k.
+    """The smooth bound psi in the noise of DP-LSW, exactly, and the k that attains it; (2).
 
     O(N^2) per batch, whatever m. Counts, reals >= 0 if they are expected ones, and weights as in
     :func:`lsw_local_bound`; beta > 0. Both results have shape (...).
@@ -98,7 +98,7 @@ def lsw_smooth_bound(
 
 @dataclass(frozen=True, eq=False)
 class LSW(LeastSquares):
-    """Weighted least squares, weights w >= 0, not all zero.
+    """The estimator LSW: least squares with weights w >= 0, not all zero.
 
     Attributes as ``LeastSquares``, and
     ``allow_rank_deficient``: take the least-norm solution where it is not unique.

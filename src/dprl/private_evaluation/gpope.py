@@ -209,7 +209,7 @@ def gpope(
     descent: Descent,
     rng: np.random.Generator,
 ) -> PrivateIterates:
-    """Algorithm 1 with the least noise that is certified to keep a promise: one private release.
+    """GPOPE, private off-policy evaluation (Algorithm 1), with the least noise that is certified.
 
     Parameters
     ----------

@@ -76,8 +76,9 @@ Kept = dict[tuple[bytes, int], tuple[FloatArray, dict[str, FloatArray]]]
 
 @dataclass(frozen=True)
 class Draws:
-    """m = ``subsamples`` independent random sub-samples of k = ``size`` trajectories, 1 <= k <= n.
+    """How many random sub-samples are drawn, of how many trajectories, and how they are accounted.
 
+    m = ``subsamples`` independent ones of k = ``size`` trajectories, 1 <= k <= n.
     All must be chosen without looking at the data; ``accounting`` as in :func:`base_promise`.
     """
 

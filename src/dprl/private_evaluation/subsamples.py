@@ -42,10 +42,11 @@ _EXACT = 53  # bits of a float that count exactly
 
 
 def draw_subsamples(n: int, m: int, k: int, rng: np.random.Generator) -> IntArray:
-    """m independent index sets, each uniform over the subsets of size k of 0 .. n-1; 1 <= k <= n.
+    """Independent random sub-samples: each uniform over the sets of k of the n trajectories.
 
-    Shape (m, k); each row is sorted and holds no index twice. O(mk log k) for k < n/16, else
-    O(mn). Working memory besides the result is about 100 MiB at most, for n up to 2^21.
+    Indices 0 .. n-1, shape (m, k), 1 <= k <= n; each row is sorted and holds none twice.
+    O(mk log k) for k < n/16, else O(mn). Working memory besides the result is about 100 MiB at
+    most, for n up to 2^21.
 
     Examples
     --------

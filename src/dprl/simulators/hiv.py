@@ -143,7 +143,8 @@ class HIV:
     days : float
         Days of a step.
     substeps : int
-        The n of the notes: more is slower and more accurate.
+        The n of the notes: more is slower and more accurate. With 80, 99 of 100 steps of patients
+        who are treated at random have all six numbers within 1 %; with 20, some are off by a third.
     r2 : float
         Price of the PI: 2e3 in some programs, 2e4 in others.
     reward_at : {"after", "before"}
@@ -175,12 +176,12 @@ class HIV:
     >>> bool(abs(after[0] / sick[0] - 1).max() < 1e-9)  # a fixed point, untreated
     True
     >>> [round(float(v)) for v in after[:, 4]]
-    [63919, 19201, 6951, 3464]
+    [63919, 19187, 6944, 3461]
     """
 
     max_steps: int = 200
     days: float = 5.0
-    substeps: int = 40
+    substeps: int = 80
     r2: float = 2e3
     reward_at: Literal["after", "before"] = "after"
     spread: float = 0.0

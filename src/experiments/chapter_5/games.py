@@ -11,7 +11,7 @@ never-seen   held-out              others
 as-printed   members               others
 ===========  ====================  ====================
 
-The scores of ``SCORES`` compare the accused with several roll-outs from its initial state,
+Four scores compare the accused with several roll-outs from its initial state,
 and take the mean over these: ``mean-action`` is the one line, ``first-steps`` and ``all-steps``
 compare actions step by step, ``network`` is a TCN for pairs that is trained with the labels
 ``same-oracle`` on the models of all other oracles but one, for as long as the loss on that one
@@ -45,7 +45,6 @@ from experiments.chapter_5 import leak_tables, oracles
 from experiments.chapter_5.leaks import Leak
 from experiments.chapter_5.study import Study, models_after
 
-SCORES = ("mean-action", "first-steps", "all-steps", "network", "every-state", "white-box")
 #: Positives and negatives of each question, as numbers of :class:`Game`.
 LABELS = {"same-oracle": (0, 1), "never-seen": (1, 2), "as-printed": (0, 2)}
 

@@ -65,7 +65,7 @@ def test_the_archive(tmp_path, monkeypatch):
         "3-a/data/a.csv": "x\n1\n",
         "3-a/data/a.json": "{}",
     }
-    assert said.startswith("The point.\n")
+    assert said.startswith("*Figure.* The point.\n")
     assert "Description: A line." in said
     assert "Page: Title (3-a/page)" in said
     assert "Data: data/a.csv\n" in said

@@ -62,7 +62,9 @@ PAGE = {
 
 
 def made(*, student=False):
-    return notebooks.portable(PAGE, plain.Names(), "$m$", "pages", student=student)["cells"]
+    return notebooks.portable(PAGE, "3-a/page", plain.Names(), "$m$", "pages", student=student)[
+        "cells"
+    ]
 
 
 def sources(cells):
@@ -110,7 +112,8 @@ def test_the_books_own_notebooks_are_valid_and_have_no_directive(tmp_path):
     import nbformat
 
     path = tmp_path / "page.ipynb"
-    path.write_text(json.dumps(notebooks.portable(PAGE, plain.Names(), "", "pages", student=False)))
+    made = notebooks.portable(PAGE, "3-a/page", plain.Names(), "", "pages", student=False)
+    path.write_text(json.dumps(made))
     nbformat.validate(nbformat.read(path, as_version=4))
     assert ":::" not in path.read_text()
 
