@@ -11,12 +11,12 @@ and ``workers`` of the last time that all rows were computed (None: never).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from companion.build.freshness import changed
-from companion.dependencies import Sources, is_command, recorded_by, sources_of
+from companion.dependencies import Sources, Uses, is_command, recorded_by, sources_of
 from companion.files import write_atomic
 
 _NOTES = Path("data/results/verified.json")
@@ -90,7 +90,8 @@ def note(
 def stale(root: Path, *, libraries: bool = True) -> list[str]:
     """Recorded tables that are older than the code that makes them.
 
-    One text per maker: its tables, what changed, and what settles it. With ``libraries`` false
+    One text per maker: its tables, what changed, and what settles it. Tables whose provenance has
+    the code of today were just recorded, and need no note. With ``libraries`` false
     another version of a library is no change, for those who only ask about the repository.
     """
     notes, makers, sources = read_notes(root), recorded_tables(root), sources_of(root)
@@ -118,7 +119,19 @@ def _changes(
         now = digests(root, maker, sources)
     except ValueError as error:
         return [str(error)]
+    if _sources_when_recorded(root, now["tables"]) == {_source_of(now)}:
+        return []  # recorded by the code of today
     if before is None:
         return ["it was never verified"]
     what = ["its code"] if before["code"] != now["code"] else []
     return what + [name for kind in kinds for name in changed(before[kind], now[kind])]
+
+
+def _source_of(made_from: Mapping[str, Any]) -> str:
+    """The digest that provenance has of the code in :func:`digests`."""
+    return Uses(*(made_from[name] for name in Uses._fields)).source_sha256
+
+
+def _sources_when_recorded(root: Path, names: Iterable[str]) -> set[str]:
+    origins = (table_path(root, name).with_suffix(".json") for name in names)
+    return {json.loads(path.read_text(encoding="utf-8"))["source_sha256"] for path in origins}

@@ -12,6 +12,7 @@ from companion import records
 from companion.build import verification, verified
 from companion.build.execution import PageError, PageRun, execute_page
 from companion.build.verification import Tolerance
+from companion.dependencies import recorded_by, sources_of
 
 PAGE = "3-chapter/page"
 TABLE = pd.DataFrame({"algorithm": ["LSW", "LSL"], "runs": [20, 20], "rmse": [0.5, 1.0 / 3.0]})
@@ -26,6 +27,11 @@ def record(folder: Path, frame: pd.DataFrame, monkeypatch, name: str = "figure-1
     records.save(name, frame, seed=1, parameters={}, keys=["algorithm"])
     for path in (stage / "results").iterdir():
         path.replace(folder / path.name)
+    with_source(folder / f"{name}.json", "0" * 64)  # by code of another day
+
+
+def with_source(path: Path, source: str) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"source_sha256": source}))
 
 
 @pytest.fixture
@@ -213,6 +219,7 @@ def commanded(root, monkeypatch):
     monkeypatch.setattr(records, "OWN_ROOT", root)
     options = {"profile": "laptop", "command": COMMAND, "seed": 1, "parameters": {}}
     path = records.keep("hours", TABLE, keys=["algorithm"], folder=root / "r", **options)
+    with_source(path.with_suffix(".json"), "0" * 64)
     shutil.copytree(path.parent, root / "kept")
     shutil.copytree(path.parent, root / "data/results/laptop")
     return root
@@ -404,6 +411,15 @@ def test_a_verified_page_is_noted_until_its_table_changes(root, monkeypatch):
     assert verified.read_notes(root)[PAGE] == noted
     record(root / "data/results/paper", TABLE.assign(rmse=[0.5, 0.4]), monkeypatch)
     assert "figure-1.csv; make verify" in verified.stale(root)[0]
+
+
+def test_what_was_just_recorded_needs_no_note(root):
+    assert verified.stale(root)
+    now = recorded_by(root, PAGE, sources_of(root))
+    with_source(root / "data/results/paper/figure-1.json", now.source_sha256)
+    assert verified.stale(root) == []
+    (root / f"notebooks/{PAGE}.md").write_text(SOURCE)
+    assert "never verified" in verified.stale(root)[0]
 
 
 def test_another_version_of_a_library_counts_where_it_is_asked_for(root, monkeypatch):
