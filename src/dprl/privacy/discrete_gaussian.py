@@ -57,7 +57,7 @@ def discrete_gaussian_sigma(
     Parameters
     ----------
     sensitivity : float
-        Global L2 sensitivity of the integer sums, in units of the grid; > 0, at most 1e15.
+        Global L2 sensitivity of the integer sums, in units of the grid; 1e-100 to 1e15.
     dimension : int
         Number of sums d, 1 to 10^6.
     epsilon, delta : float
@@ -77,9 +77,9 @@ def discrete_gaussian_sigma(
     """
     shift, eps = check.positive("sensitivity", sensitivity), check.positive("epsilon", epsilon)
     d, tail = check.whole("dimension", dimension), check.open_unit("delta", delta)
-    if shift > 1e15 or d > 10**6 or eps < 1e-6:
+    if not 1e-100 <= shift <= 1e15 or d > 10**6 or eps < 1e-6:
         raise ValueError(
-            "the proof's rounding needs sensitivity <= 1e15, dimension <= 1e6 and epsilon >= 1e-6, "
+            "the rounding needs 1e-100 <= sensitivity <= 1e15, dimension <= 1e6, epsilon >= 1e-6, "
             f"got {sensitivity!r}, {dimension!r} and {epsilon!r}"
         )
     a = _PER_DIMENSION * d

@@ -221,11 +221,12 @@ def forecasts(problem: States | Model | Features) -> tuple[Forecast, ...]:
         return _with_model(problem)
     check.instance("problem", problem, States)
     visits = check.positive_array("visits", problem.visits)
-    if visits.ndim != 1 or (visits > 1).any():
+    if visits.ndim != 1 or visits.size == 0 or (visits > 1).any():
         raise ValueError("visits must be one probability in (0, 1] for each state")
-    spread = np.broadcast_to(check.finite_array("spread", problem.spread), visits.shape)
-    if (spread < 0).any():
-        raise ValueError("spread must not be negative")
+    spread = check.array_from("spread", problem.spread)
+    if spread.shape not in ((), visits.shape):
+        raise ValueError(f"spread must be a number or one for each of {visits.size} states")
+    spread = np.broadcast_to(spread, visits.shape)
     return _without_model(visits, spread, check.positive("width", problem.width))[
         0 if problem.visits_known else 1 :
     ]

@@ -160,6 +160,7 @@ def return_spread(f_min: float, f_max: float) -> tuple[float, float]:
 
 def promised_mu(guarantee: Guarantee) -> float:
     """The mu of Gaussian privacy that keeps a promise, which must be for :data:`NEIGHBOURS`."""
+    check.instance("guarantee", guarantee, Guarantee)
     if guarantee.neighbours != NEIGHBOURS:
         raise ValueError(f"the guarantee must be for neighbours that {NEIGHBOURS!r}")
     return gaussian_mu(guarantee.epsilon, guarantee.delta)

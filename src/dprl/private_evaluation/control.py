@@ -58,6 +58,8 @@ from dprl.privacy.guarantee import REPLACE_ONE_TRAJECTORY
 from dprl.trajectories import Batch
 
 _CHUNK = 1 << 23  # counts held at one time
+_LARGEST_RADIUS = 2.0**31  # its square is a 64-bit integer
+_MOST_COUNTS = 1 << 30  # in one table
 
 
 def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> IntArray:
@@ -93,8 +95,9 @@ def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> In
     """
     check.instance("batch", batch, Batch)
     a, s = check.whole("n_actions", n_actions), batch.n_states
-    if check.positive("radius", radius) < 1:
-        raise ValueError(f"radius must be at least 1, got {radius!r}")
+    if not 1 <= check.positive("radius", radius) <= _LARGEST_RADIUS:
+        raise ValueError(f"radius must be at least 1 and at most 2^31, got {radius!r}")
+    _few_counts(s * a * s)
     if batch.actions is None:
         raise ValueError("the batch needs actions")
     if (batch.actions < 0).any() or (batch.actions >= a).any():
@@ -123,6 +126,11 @@ def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> In
             peaks[who, pair] = np.maximum(peaks[who, pair], counts[who, key])
         total += counts.sum(axis=0)
     return total.reshape(s, a, s)
+
+
+def _few_counts(number: int) -> None:
+    if number > _MOST_COUNTS:
+        raise ValueError(f"a table of at most 2^30 counts can be made, got {number:.3g} of them")
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,6 +352,7 @@ def step_counts(batch: Batch, n_actions: int, horizon: int) -> IntArray:
     a, h, s = check.whole("n_actions", n_actions), check.whole("horizon", horizon), batch.n_states
     if batch.actions is None or (batch.actions < 0).any() or (batch.actions >= a).any():
         raise ValueError(f"the batch needs actions in 0 .. {a - 1}")
+    _few_counts(h * s * a * s)
     step = np.arange(batch.states.size) - np.repeat(batch.ends - batch.lengths, batch.lengths)
     last = step == np.repeat(batch.lengths, batch.lengths) - 1
     at = np.flatnonzero(~last & (step < h))

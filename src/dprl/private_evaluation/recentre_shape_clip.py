@@ -94,12 +94,12 @@ class RoundSettings:
     groups: int = 3
 
     def __post_init__(self) -> None:
-        if len(self.shares) < 2:
-            raise ValueError(f"shares must name at least two rounds, got {self.shares!r}")
-        spread = (
-            [check.not_negative("spread_share", self.spread_share)] if self.spread_share else []
-        )
-        divided_mu(1.0, [*self.shares, *spread])
+        if not isinstance(self.shares, tuple) or len(self.shares) < 2:
+            raise ValueError(
+                f"shares must be a tuple that names at least two rounds, got {self.shares!r}"
+            )
+        spread = check.not_negative("spread_share", self.spread_share)
+        divided_mu(1.0, [*self.shares, spread] if spread else self.shares)
         check.not_negative("bias_weight", self.bias_weight)
         check.positive("radius_factor", self.radius_factor)
         check.whole("simulated", self.simulated, minimum=50)
@@ -184,6 +184,9 @@ def recentre_shape_clip(
     check.instance("model", model, WorkingModel)
     mu = promised_mu(guarantee)
     options = RoundSettings() if settings is None else settings
+    check.instance("settings", options, RoundSettings)
+    if not isinstance(data, FirstVisitReturns):
+        check.instance("data", data, Batch)
     n = len(data)
     first, *rounds = divided_mu(mu, options.shares)
 

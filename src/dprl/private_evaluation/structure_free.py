@@ -79,8 +79,11 @@ def recentre_clip_structure_free(
     low, high = public_range(f_max, f_min)
     check.instance("data", data, FirstVisitReturns)
     mu_total = promised_mu(guarantee)
-    if len(shares) < 4 or len(shares) % 2:
-        raise ValueError(f"shares must be two numbers and two for each round, got {shares!r}")
+    check.generator(rng)
+    if not isinstance(shares, tuple) or len(shares) < 4 or len(shares) % 2:
+        raise ValueError(
+            f"shares must be a tuple of two numbers and two for each round, got {shares!r}"
+        )
     mu = divided_mu(mu_total, shares)
     n, (_, states) = len(data), data.returns.shape
     returns = data.clipped(low, high)

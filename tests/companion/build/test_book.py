@@ -98,7 +98,7 @@ def test_pages_in_their_order_then_the_site(root, ran, monkeypatch, capsys):
 
 
 def test_quick_pages_run_side_by_side_and_those_of_the_papers_alone(root, monkeypatch):
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=600)  # when to give up
     monkeypatch.setattr(Book, "_run", lambda self, *what: (1, str(together.wait())))
     monkeypatch.setattr(site, "build", lambda *what: pytest.fail("a page failed"))
     assert not Book(root).make()  # neither page ends before the other has begun
