@@ -13,9 +13,10 @@ import ast
 import functools
 import graphlib
 import html
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+from companion.build import times
 from companion.dependencies import Sources, sources_of
 
 #: The three packages from left to right, with what each is.
@@ -179,8 +180,11 @@ def first_sentence(root: Path, part: str) -> str:
     return text.partition("\n")[0]
 
 
-def page(root: Path) -> str:
-    """The page for contributors, as MyST markdown; a circle of imports is a ``ValueError``."""
+def page(root: Path, pages: Sequence[str] = ()) -> str:
+    """The page for contributors, as MyST markdown; a circle of imports is a ``ValueError``.
+
+    ``pages`` are those that ``make book`` executes.
+    """
     graph, lines = imports_of(sources_of(root)), lines_of(root)
     text = [_INTRODUCTION, "```{raw} html", '<div style="overflow-x: auto" tabindex="0"']
     text += ['role="region" aria-label="Map of the house">', draw(graph), "</div>", "```"]
@@ -194,7 +198,7 @@ def page(root: Path) -> str:
             said = first_sentence(root, part).replace("|", "\\|").replace("$", "\\$")
             text += [f"* - `{part.partition('.')[2]}`\n  - {said}\n  - {lines[part]:,}"]
         text += [":::"]
-    return "\n".join(text) + "\n"
+    return "\n".join([*text, *times.section(root, pages)]) + "\n"
 
 
 _INTRODUCTION = """\
