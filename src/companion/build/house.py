@@ -13,9 +13,10 @@ import ast
 import functools
 import graphlib
 import html
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+from companion.build import times
 from companion.dependencies import Sources, sources_of
 
 #: The three packages with what each is; none imports one that stands before it.
@@ -195,8 +196,11 @@ def first_sentence(root: Path, part: str) -> str:
     return text.partition("\n")[0]
 
 
-def page(root: Path) -> str:
-    """The page for contributors, as MyST markdown; a circle of imports is a ``ValueError``."""
+def page(root: Path, pages: Sequence[str] = ()) -> str:
+    """The page for contributors, as MyST markdown; a circle of imports is a ``ValueError``.
+
+    ``pages`` are those that ``make book`` executes.
+    """
     graph, lines = imports_of(sources_of(root)), lines_of(root)
     maps = {
         "Map of the science and its studies": shown(graph, "experiments", "dprl"),
@@ -217,7 +221,7 @@ def page(root: Path) -> str:
             said = first_sentence(root, part).replace("|", "\\|").replace("$", "\\$")
             text += [f"* - `{part.partition('.')[2]}`\n  - {said}\n  - {lines[part]:,}"]
         text += [":::"]
-    return "\n".join(text) + "\n"
+    return "\n".join([*text, *times.section(root, pages)]) + "\n"
 
 
 _INTRODUCTION = """\
