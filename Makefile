@@ -15,6 +15,12 @@ PIP   := $(PY) -m pip --disable-pip-version-check --no-input
 # In `make test` a file stays in one process: its tests share what they train.
 PYTEST = $(PY) -m pytest -q --numprocesses $(JOBS)
 
+# $(call also,NAME,WHAT): what few commands need, installed by the first of them.
+also = @cmp -s requirements-$(1).lock $(VENV)/$(1).lock || { \
+	  echo "Installing $(2) into $(VENV) (once) ..."; \
+	  $(PIP) install --quiet --no-compile --require-hashes -r requirements-$(1).lock && \
+	  cp requirements-$(1).lock $(VENV)/$(1).lock; }
+
 .DEFAULT_GOAL := help
 .PHONY: help venv book page lab notebooks course figures slides pdf release test check paper verify mutate serve links bench lock clean
 
@@ -25,7 +31,7 @@ help: ## Show this list
 
 # A killed installation leaves packages that pip takes for complete: without the stamp the
 # whole environment is made again, never mended.
-venv: ## Make or complete .venv from requirements.lock (1.8 GB; every other target does it when needed)
+venv: ## Make or complete .venv from requirements.lock (1.2 GB; every other target does it when needed)
 	@if $(WANTED) | cmp -s - $(STAMP); then exit 0; fi; \
 	set -e; \
 	command -v $(PYTHON) >/dev/null 2>&1 || \
@@ -37,7 +43,7 @@ venv: ## Make or complete .venv from requirements.lock (1.8 GB; every other targ
 	echo "Installing the locked packages into $(VENV) (once; about a minute) ..."; \
 	if [ "$$(sed -n 1p $(STAMP) 2>/dev/null)" != "# $(CURDIR)" ]; then $(PYTHON) -m venv --clear $(VENV); fi; \
 	rm -f $(STAMP); \
-	$(PIP) install --quiet --require-hashes -r requirements.lock; \
+	$(PIP) install --quiet --no-compile --require-hashes -r requirements.lock; \
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .; \
 	$(WANTED) > $(STAMP)
 
@@ -53,10 +59,7 @@ page: venv ## Execute a page with other values and open it (PAGE=3-policy-evalua
 	  $(filter-out PAGE=% PROFILE=% PYTHON=% JOBS=%,$(MAKEOVERRIDES))
 
 lab: venv ## Open copies of the pages in JupyterLab (75 MB more in .venv, once)
-	@cmp -s requirements-lab.lock $(VENV)/lab.lock || { \
-	  echo "Installing JupyterLab into $(VENV) (once) ..."; \
-	  $(PIP) install --quiet --require-hashes -r requirements-lab.lock && \
-	  cp requirements-lab.lock $(VENV)/lab.lock; }
+	$(call also,lab,JupyterLab)
 	@$(PY) -m companion.build.lab
 
 notebooks: venv ## Write the executed pages as notebooks that run anywhere, with wheels and archives
@@ -88,11 +91,12 @@ test: venv ## Style, import directions, types and tests (no site, no browser)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
-	$(PY) -m mypy
-	$(PYTEST) --dist loadfile -m "not site"
+	$(PY) -m mypy & types=$$!; $(PYTEST) --dist loadfile -m "not site and not release"; \
+	  tests=$$?; wait $$types && exit $$tests
 
-check: venv ## Test the built site: its text, links, and the pages in a browser (Chromium)
-	$(PYTEST) --dist worksteal -m site tests/book
+check: venv ## Test the built site: text, links, pages in a Chromium (0.4 GB more in .venv, once)
+	$(call also,check,Playwright and OpenDP)
+	$(PYTEST) --dist worksteal -m "site or release" tests/book tests/privacy/test_discrete_gaussian.py
 
 serve: venv ## Show the built site at http://localhost:8000 (PORT=...)
 	@test -f _build/html/index.html || { echo "no site yet: make book" >&2; exit 1; }
@@ -109,14 +113,18 @@ bench: venv ## Measure speed and memory against references (PEERS=python: see be
 
 lock: ## Write the lock files again from pyproject.toml (needs uv; UPGRADE=1: newest versions)
 	@command -v uv >/dev/null 2>&1 || { echo "uv is needed to write the lock file: pip install uv" >&2; exit 1; }
-	uv pip compile $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --universal --group book --group test --group cluster \
-	  --group build --python-version 3.11 \
+	uv pip compile $(if $(UPGRADE),--upgrade) pyproject.toml --extra off-policy --extra membership --universal \
+	  --group book --group test --group cluster --group build --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements.lock
 	grep -v '^    --hash=' requirements.lock | sed 's/ \\$$//' > requirements.txt
 	uv pip compile $(if $(UPGRADE),--upgrade) --group lab --constraint requirements.txt --universal --python-version 3.11 \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements-lab.lock
+	uv pip compile $(if $(UPGRADE),--upgrade) pyproject.toml --extra release --group browser --constraint requirements.txt \
+	  --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+	  --output-file requirements-check.lock
 
 clean: ## Remove the site, the executed pages and quick results (.venv stays)
 	rm -rf _build book/nb data/results/quick

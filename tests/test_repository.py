@@ -19,6 +19,7 @@ from companion.build import site, verified
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
+LOCKS = ["requirements.lock", "requirements-lab.lock", "requirements-check.lock"]
 LARGEST = 2 * 1024 * 1024
 
 
@@ -34,7 +35,7 @@ def tracked() -> list[str]:
 def locked() -> dict[str, set[Version]]:
     """Package to its locked versions, of which there may be one per version of Python."""
     versions: dict[str, set[Version]] = {}
-    files = [ROOT / "requirements.lock", ROOT / "requirements-lab.lock"]
+    files = [ROOT / name for name in LOCKS]
     for line in "\n".join(path.read_text(encoding="utf-8") for path in files).splitlines():
         found = re.match(r"([A-Za-z0-9._-]+)==(\S+)", line)
         if found:
@@ -61,8 +62,8 @@ def test_every_dependency_is_locked_within_its_bounds(requirement):
     assert all(version in requirement.specifier for version in versions), versions
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-lab.lock"])
-def test_lock_has_hashes_and_agrees_with_the_other(name):
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_has_hashes_and_agrees_with_the_others(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     pins = re.findall(r"^[A-Za-z0-9._-]+==", text, flags=re.MULTILINE)
     assert len(pins) == len(re.findall(r"--hash=.*(?<!\\)$", text, flags=re.MULTILINE))

@@ -13,8 +13,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
 
 from companion.build import site
 
@@ -68,6 +66,9 @@ def browser():
         if os.environ.get("DPRL_REQUIRE_BROWSER") == "1":
             pytest.fail(missing)
         pytest.skip(missing)
+    # Imported here and below: `make test` does without both.
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
@@ -150,6 +151,8 @@ class Visitor:
 
     def violations(self, rules=None, include=None):
         """What axe finds, in all or in one part, without what the theme makes."""
+        from axe_playwright_python.sync_playwright import Axe
+
         # Without preload: axe would ask for imported style sheets, and not where they are.
         options = {"resultTypes": ["violations"], "preload": False}
         if rules:

@@ -55,6 +55,12 @@ def installed(tmp_path_factory):
     return folder
 
 
+def test_chapters_2_to_4_need_neither_jax_nor_mujoco():
+    pages = [page for page in site.pages(ROOT) if page.startswith(("2-", "3-", "4-"))]
+    assert len(pages) > 30
+    assert {notebooks.extra_of(ROOT, page) for page in pages} == {"pages"}
+
+
 @pytest.mark.parametrize("page", [*PAGES, f"student/{PAGES[0]}"])
 def test_a_notebook_of_the_archive_runs_without_the_repository(installed, page):
     # -S: the paths that an editable installation adds are not followed

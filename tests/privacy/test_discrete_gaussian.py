@@ -132,6 +132,7 @@ def test_without_opendp_the_error_says_what_to_install(monkeypatch):
         release([1])
 
 
+@pytest.mark.release
 def test_opendp_draws_from_the_distribution_of_the_proof():
     pytest.importorskip("opendp", reason="the extra 'release' (OpenDP) is not installed")
     n, truth = 40_000, 1000
@@ -150,6 +151,7 @@ def test_opendp_draws_from_the_distribution_of_the_proof():
     assert stats.kstest(wide, "norm", args=(0, continuous)).pvalue > 1e-6
 
 
+@pytest.mark.release
 def test_opendp_keeps_extreme_sums_finite():
     pytest.importorskip("opendp", reason="the extra 'release' (OpenDP) is not installed")
     out, promise = release([2**62, -(2**62), 0])

@@ -11,16 +11,14 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from companion.build import freshness, site
+from companion.build import freshness, site, times
 from companion.dependencies import sources_of
 from companion.files import PROFILES, available_cores
 
@@ -82,39 +80,36 @@ class Book:
     def _execute(self, page: str, why: str) -> None:
         """Run one page in a process of its own."""
         self._say(f"      {page}: {why}")
-        started = time.monotonic()
         workers = 1 if self.profile == "quick" else available_cores()
-        code, output = self._run(page, f"--profile={self.profile}", f"--workers={workers}")
-        seconds = f"{time.monotonic() - started:.0f} s"
+        code, output, taken = self._run(page, f"--profile={self.profile}", f"--workers={workers}")
+        seconds = f"{taken.clock:.0f} s"
         if code:
             self.failed.append(f"page {page}")
             self._ends(page, f"FAILED after {seconds}\n{output.rstrip()}")
         else:
+            if self.profile == "quick":
+                times.note(self.root, page, taken)
             self._ends(page, f"executed in {seconds}")
 
-    def _run(self, *arguments: str) -> tuple[int, str]:
-        """Exit status and output of the execution of a page."""
+    def _run(self, *arguments: str) -> tuple[int, str, times.Time]:
+        """Exit status and output of the execution of a page, and its time."""
         # where it may draw progress bars: nowhere when pages run side by side
         terminal = os.ttyname(2) if self.jobs == 1 and os.isatty(2) else ""
-        found = subprocess.run(
+        return times.run(
             [sys.executable, "-m", "companion.build.execution", *arguments],
             cwd=self.root,
             env={**os.environ, "DPRL_TTY": terminal},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
         )
-        return found.returncode, found.stdout
 
     def _build_site(self) -> None:
         why = site.reason(self.root)
         self._say(f"site: {why}" if why else "site is up to date")
-        started = time.monotonic()
+        watch = times.Stopwatch()
         try:
             if why:
                 site.build(self.root, self.profile)
-                self._say(f"site made in {time.monotonic() - started:.0f} s")
+                times.note(self.root, times.SITE, watch.read())
+                self._say(f"site made in {watch.read().clock:.0f} s")
         except site.SiteError as error:
             self.failed.append("site")
             self._say(f"site FAILED\n{error}")

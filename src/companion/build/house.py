@@ -1,6 +1,6 @@
-"""A map of the house for contributors: its parts, and which imports which.
+"""Two maps of the house for contributors: its parts, and which imports which.
 
-It is made from the imports of the source files themselves
+They are made from the imports of the source files themselves
 (:class:`companion.dependencies.Sources`), with every part's first sentence and number of lines.
 A part is a module or a package directly below ``dprl``, ``experiments`` or
 ``companion``, and ``companion.build``. An arrow leads down, to what is imported; one that
@@ -13,20 +13,21 @@ import ast
 import functools
 import graphlib
 import html
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
+from companion.build import times
 from companion.dependencies import Sources, sources_of
 
-#: The three packages from left to right, with what each is.
+#: The three packages with what each is; none imports one that stands before it.
 PACKAGES = {
-    "companion": "the book's plumbing",
     "experiments": "the studies of the chapters",
     "dprl": "the science",
+    "companion": "the book's plumbing",
 }
 
 _WIDTH, _HEIGHT = 128, 28  # of a part's box
-_GAP, _RISE = 8, 84  # between boxes of a layer; from layer to layer
+_GAP, _RISE = 5, 72  # between boxes of a layer; from layer to layer
 
 Graph = Mapping[str, Set[str]]
 
@@ -91,42 +92,55 @@ def direct(graph: Graph) -> dict[str, set[str]]:
     }
 
 
-def places(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Middle of each part's box: a column for a package, a row for a layer of it.
+def shown(graph: Graph, *packages: str, whole: str = "") -> dict[str, set[str]]:
+    """The parts of some packages, with what they import of each other; ``whole`` is one part.
 
-    What stands above a part of its own package stands higher; among the parts of one row the
-    order follows the middle of what they import, so that few arrows cross.
+    >>> shown({"a.b": {"a.c", "d.e"}, "a.c": set(), "d.e": set()}, "a", "d", whole="a")
+    {'a': {'d.e'}, 'd.e': set()}
     """
-    heights = layers(graph)
+    found: dict[str, set[str]] = {}
+    for part, used in graph.items():
+        package = part.partition(".")[0]
+        if package in packages:
+            found.setdefault(package if package == whole else part, set()).update(used)
+    return {part: used & found.keys() for part, used in found.items()}
+
+
+def places(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Middle of each part's box: package below package, in each a row for each layer.
+
+    In a row the order follows the middle of what the parts import, so that few arrows cross.
+    """
+    rows: list[tuple[float, list[str]]] = []
+    y = 0.0
+    for package in PACKAGES:
+        parts = {part for part in graph if part.partition(".")[0] == package}
+        heights = layers({part: graph[part] & parts for part in parts})
+        for height in sorted(set(heights.values()), reverse=True):
+            rows.append((y, [part for part in heights if heights[part] == height]))
+            y += _RISE
+        y += _RISE / 2 if parts else 0  # room for the next title
+    width = max(len(row) for _, row in rows) * (_WIDTH + _GAP)
     found: dict[str, tuple[float, float]] = {}
-    left = 0.0
-    for package in reversed(PACKAGES):
-        rows: dict[int, list[str]] = {}
-        for part in graph:
-            if part.startswith(f"{package}."):
-                rows.setdefault(heights[part], []).append(part)
-        width = max(len(row) for row in rows.values()) * (_WIDTH + _GAP)
-        for height in sorted(rows):
-            known = {p: [found[u][0] for u in graph[p] if u in found] for p in rows[height]}
-            row = sorted(rows[height], key=lambda p: (sum(known[p]) / max(len(known[p]), 1), p))
-            start = left + (width - len(row) * (_WIDTH + _GAP)) / 2
-            for place, part in enumerate(row):
-                x = start + (place + 0.5) * (_WIDTH + _GAP)
-                found[part] = (x, (max(heights.values()) - height) * _RISE)
-        left += width + 3 * _GAP
+    for y, row in reversed(rows):
+        known = {p: [found[u][0] for u in graph[p] if u in found] for p in row}
+        row.sort(key=lambda p: (sum(known[p]) / max(len(known[p]), 1), p))
+        start = (width - len(row) * (_WIDTH + _GAP)) / 2
+        for place, part in enumerate(row):
+            found[part] = (start + (place + 0.5) * (_WIDTH + _GAP), y)
     return found
 
 
 def draw(graph: Graph) -> str:
-    """The map as an SVG that takes the colours of the page around it."""
+    """A map as an SVG that takes the colours of the page around it."""
     at = places(graph)
     right = max(x for x, _ in at.values()) + _WIDTH / 2 + _GAP
     bottom = max(y for _, y in at.values()) + _HEIGHT
     said = f"{len(graph)} parts of the house; every arrow leads down, to what is imported"
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -50 {right:.0f} {bottom + 60:.0f}" '
-        f'role="img" aria-label="{said}" style="min-width: 68rem; width: 100%" '
-        'font-family="inherit" font-size="14" fill="currentColor" stroke="none">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -50 {right:.0f} {bottom + 50:.0f}" '
+        f'role="img" aria-label="{said}" style="min-width: 42rem; width: 100%" '
+        'font-family="inherit" font-size="13" fill="currentColor" stroke="none">',
         '<defs><marker id="to" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" '
         'markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="currentColor"/>'
         "</marker></defs>",
@@ -137,7 +151,7 @@ def draw(graph: Graph) -> str:
             u, v = at[to]
             top, end = y + _HEIGHT / 2, v - _HEIGHT / 2
             lines.append(
-                f'<path d="M{x:.0f} {top:.0f} C{x:.0f} {top + 40:.0f} {u:.0f} {end - 40:.0f} '
+                f'<path d="M{x:.0f} {top:.0f} C{x:.0f} {top + 36:.0f} {u:.0f} {end - 36:.0f} '
                 f'{u:.0f} {end:.0f}" fill="none" stroke="currentColor" stroke-opacity=".45" '
                 'marker-end="url(#to)"/>'
             )
@@ -148,15 +162,18 @@ def draw(graph: Graph) -> str:
             f'<rect x="{x - _WIDTH / 2:.0f}" y="{y - _HEIGHT / 2:.0f}" width="{_WIDTH}" '
             f'height="{_HEIGHT}" rx="5" stroke="currentColor" '
             f'stroke-dasharray="{dash}" style="fill: var(--pst-color-background, white)"/>'
-            f'<text x="{x:.0f}" y="{y + 5:.0f}" text-anchor="middle">{html.escape(name)}</text>'
+            f'<text x="{x:.0f}" y="{y + 5:.0f}" text-anchor="middle">'
+            f"{html.escape(name or package)}</text>"
         )
     for package, what in PACKAGES.items():
-        middle = [x for part, (x, _) in at.items() if part.startswith(f"{package}.")]
-        x = (min(middle) + max(middle)) / 2
-        lines.append(
-            f'<text x="{x:.0f}" y="-30" text-anchor="middle" font-weight="bold">'
-            f"{package}: {html.escape(what)}</text>"
+        top = min(
+            (y for part, (_, y) in at.items() if part.startswith(f"{package}.")), default=None
         )
+        if top is not None:
+            lines.append(
+                f'<text x="0" y="{top - 26:.0f}" font-weight="bold">'
+                f"{package}: {html.escape(what)}</text>"
+            )
     return "\n".join([*lines, "</svg>"])
 
 
@@ -179,28 +196,38 @@ def first_sentence(root: Path, part: str) -> str:
     return text.partition("\n")[0]
 
 
-def page(root: Path) -> str:
-    """The page for contributors, as MyST markdown; a circle of imports is a ``ValueError``."""
+def page(root: Path, pages: Sequence[str] = ()) -> str:
+    """The page for contributors, as MyST markdown; a circle of imports is a ``ValueError``.
+
+    ``pages`` are those that ``make book`` executes.
+    """
     graph, lines = imports_of(sources_of(root)), lines_of(root)
-    text = [_INTRODUCTION, "```{raw} html", '<div style="overflow-x: auto" tabindex="0"']
-    text += ['role="region" aria-label="Map of the house">', draw(graph), "</div>", "```"]
+    maps = {
+        "Map of the science and its studies": shown(graph, "experiments", "dprl"),
+        "Map of the plumbing": shown(graph, "experiments", "companion", whole="experiments"),
+    }
+    text = [_INTRODUCTION]
+    for title, parts_shown in maps.items():
+        text += ["```{raw} html", '<div style="overflow-x: auto; margin-bottom: 2rem"']
+        text += [f'tabindex="0" role="region" aria-label="{title}">']
+        text += [draw(parts_shown), "</div>", "```", ""]
     for package, what in PACKAGES.items():
         parts = sorted(part for part in graph if part.startswith(f"{package}."))
         total = sum(lines[part] for part in parts)
         text += ["", f"## `{package}`: {what}", "", f"{total:,} lines of source.", ""]
-        text += [":::{list-table}", ":header-rows: 1", ":widths: 25 60 15", ""]
+        text += [":::{list-table}", ":header-rows: 1", ":widths: 30 56 14", ""]
         text += ["* - Part\n  - What it is\n  - Lines"]
         for part in parts:
             said = first_sentence(root, part).replace("|", "\\|").replace("$", "\\$")
             text += [f"* - `{part.partition('.')[2]}`\n  - {said}\n  - {lines[part]:,}"]
         text += [":::"]
-    return "\n".join(text) + "\n"
+    return "\n".join([*text, *times.section(root, pages)]) + "\n"
 
 
 _INTRODUCTION = """\
 # The house, for contributors
 
-This map is drawn from the imports of the source files, each time the site is built. An arrow
+These maps are drawn from the imports of the source files, each time the site is built. An arrow
 leads down, to what is imported; one that follows from others is left out. There are no circles.
 Imports inside `dprl` go one way too: reinforcement learning and privacy know nothing of each
 other, and `private_evaluation` and `bounds` know both. `dprl` knows neither neighbour, and

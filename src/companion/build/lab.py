@@ -97,8 +97,11 @@ def main() -> int:
     from companion.build.site import pages
 
     root = Path.cwd().resolve()
-    for page in copy_pages(root, pages(root)):
+    names = pages(root)
+    for page in copy_pages(root, names):
         print(f"{PLACE / page}.md is yours and stays; delete it to have the book's again")
+    if not all(freshness.product_path(root, page, "ipynb").is_file() for page in names):
+        print("Pages that were not executed show names for numbers, and no figures: make book")
     values = {**os.environ, **environment(root)}
     command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={root / PLACE}"]
     os.execve(sys.executable, command, values)

@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from companion.files import digest, write_atomic
 
 PAGES = "book/nb/"
 #: Below it, pages that are written here and not executed.
-GENERATED = {
+GENERATED: dict[str, Callable[[Path], str]] = {
     "scorecard": scorecard.page,
-    "house": house.page,
+    "house": lambda root: house.page(root, pages(root)),
     "take-away": notebooks.page,
     "teach": course.page,
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from companion.build import book, freshness, site
+from companion.build import book, freshness, site, times
 from companion.build.book import Book
 from companion.files import source_path
 
@@ -22,6 +22,7 @@ chapters:
 """
 HEAD = "---\nkernelspec: {display_name: Python 3, language: python, name: python3}\n---\n# P\n"
 CELL = "```{{code-cell}} ipython3\n{}\n```\n"
+TOOK = times.Time(clock=3.0, processor=2.0)
 GOOD = HEAD + CELL.format(':tags: [parameters]\n\nprofile = "quick"\nseed = 1')
 
 
@@ -84,7 +85,7 @@ def test_interrupted_it_ends_at_once(root):
 def ran(monkeypatch) -> list[tuple[str, ...]]:
     """What a book would run; nothing is."""
     found = []
-    monkeypatch.setattr(Book, "_run", lambda self, *what: found.append(what) or (0, ""))
+    monkeypatch.setattr(Book, "_run", lambda self, *what: found.append(what) or (0, "", TOOK))
     monkeypatch.setattr(site, "build", lambda *what: found.append(("site",)))
     return found
 
@@ -94,12 +95,14 @@ def test_pages_in_their_order_then_the_site(root, ran, monkeypatch, capsys):
     assert Book(root, jobs=1).make()
     assert [what[0] for what in ran] == ["3-a/page", "3-a/inner", "site"]
     assert ran[0][1:] == ("--profile=quick", "--workers=1")
+    assert times.load(root).keys() == {"3-a/page", "3-a/inner", times.SITE}
+    assert times.load(root)["3-a/page"] == TOOK
     assert "The site is _build/html/index.html" in capsys.readouterr().out
 
 
 def test_quick_pages_run_side_by_side_and_those_of_the_papers_alone(root, monkeypatch):
     together = threading.Barrier(2, timeout=600)  # when to give up
-    monkeypatch.setattr(Book, "_run", lambda self, *what: (1, str(together.wait())))
+    monkeypatch.setattr(Book, "_run", lambda self, *what: (1, str(together.wait()), TOOK))
     monkeypatch.setattr(site, "build", lambda *what: pytest.fail("a page failed"))
     assert not Book(root).make()  # neither page ends before the other has begun
     assert Book(root, profile="paper", jobs=2).jobs == 1

@@ -27,14 +27,31 @@ def test_the_graph_is_that_of_the_imports(graph):
     assert graph == expected
 
 
-def test_every_part_is_drawn_once_and_arrows_lead_down(graph):
-    at = house.places(graph)
-    assert set(at) == set(graph)
+@pytest.mark.parametrize(
+    ("packages", "whole"),
+    [(("experiments", "dprl"), ""), (("experiments", "companion"), "experiments")],
+)
+def test_every_part_is_drawn_once_and_arrows_lead_down(graph, packages, whole):
+    seen = house.shown(graph, *packages, whole=whole)
+    assert set(seen) - {whole} == {
+        part for part in graph if part.partition(".")[0] in set(packages) - {whole}
+    }
+    at = house.places(seen)
+    assert set(at) == set(seen)
     assert len(set(at.values())) == len(at)
-    assert all(at[part][1] < at[used][1] for part in graph for used in graph[part])
-    drawn = ElementTree.fromstring(house.draw(graph))
+    assert all(at[part][1] < at[used][1] for part in seen for used in seen[part])
+    drawn = ElementTree.fromstring(house.draw(seen))
     texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
-    assert sorted(texts[: len(graph)]) == sorted(part.partition(".")[2] for part in graph)
+    assert sorted(texts[: len(seen)]) == sorted(part.rpartition(".")[2] for part in seen)
+    *_, width, _ = map(float, drawn.attrib["viewBox"].split())
+    assert width <= 800  # what the column of the page shows without scrolling
+
+
+def test_what_the_maps_leave_out_is_known(graph):
+    """No arrow leads from the science to the plumbing or back, and so none is missing."""
+    for part, used in graph.items():
+        packages = {part.partition(".")[0]} | {u.partition(".")[0] for u in used}
+        assert not packages >= {"dprl", "companion"} or part.startswith("experiments.")
 
 
 def test_no_arrow_is_lost_only_shortened(graph):
