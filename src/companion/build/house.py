@@ -166,12 +166,10 @@ def draw(graph: Graph) -> str:
             f"{html.escape(name or package)}</text>"
         )
     for package, what in PACKAGES.items():
-        top = min(
-            (y for part, (_, y) in at.items() if part.startswith(f"{package}.")), default=None
-        )
-        if top is not None:
+        heights = [y for part, (_, y) in at.items() if part.startswith(f"{package}.")]
+        if heights:
             lines.append(
-                f'<text x="0" y="{top - 26:.0f}" font-weight="bold">'
+                f'<text x="0" y="{min(heights) - 26:.0f}" font-weight="bold">'
                 f"{package}: {html.escape(what)}</text>"
             )
     return "\n".join([*lines, "</svg>"])
