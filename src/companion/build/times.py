@@ -124,11 +124,12 @@ def section(root: Path, pages: Sequence[str]) -> list[str]:
     if not timed:
         return [*text, "No page was executed where this site was built, so none was timed."]
     total = sum(taken.processor for _, taken in timed)
+    last = "; the last bar is the last rendering" if SITE in times else ""
     text += [
         "Processor seconds of each page when it last ran on the machine that built this site, "
         f"{total:,.0f} together for {len(timed)} of {len(pages)} pages. A bar is a chapter, a "
-        "piece of it a page, the dearest first; the last bar is the last rendering. The cheapest "
-        f"page takes {min(taken.processor for _, taken in timed):.0f} s.",
+        f"piece of it a page, the dearest first{last}. The cheapest page takes "
+        f"{min(taken.processor for _, taken in timed):.0f} s.",
         "",
         "```{raw} html",
         '<div style="overflow-x: auto" tabindex="0"',
