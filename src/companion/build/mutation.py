@@ -390,7 +390,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     kept = {page: entry for page in pages if (entry := load_kept(root, page))}
     examined = sum(map(is_whole, kept.values()))
-    say(f"{examined} of {len(pages)} pages examined")
+    say(f"{len(kept)} of {len(pages)} pages begun, {examined} examined to the end")
     frame, problems = table(root, pages, kept, functions, notes)
     numbers_of = counts(frame)
     for name, (good, total) in numbers_of.items():
@@ -403,7 +403,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         profile="paper",
         command="python -m companion.build.mutation",
         seed=None,
-        parameters={"profile": "quick", "goal": GOAL, "pages": [examined, len(pages)]},
+        parameters={"profile": "quick", "goal": GOAL, "pages": [examined, len(kept), len(pages)]},
         seconds=sum(entry["took"] for entry in kept.values()),  # also of earlier sittings
         keys=_KEYS,
     )
