@@ -166,12 +166,12 @@ def draw(graph: Graph) -> str:
             f"{html.escape(name or package)}</text>"
         )
     for package, what in PACKAGES.items():
-        top = min(
+        highest = min(
             (y for part, (_, y) in at.items() if part.startswith(f"{package}.")), default=None
         )
-        if top is not None:
+        if highest is not None:
             lines.append(
-                f'<text x="0" y="{top - 26:.0f}" font-weight="bold">'
+                f'<text x="0" y="{highest - 26:.0f}" font-weight="bold">'
                 f"{package}: {html.escape(what)}</text>"
             )
     return "\n".join([*lines, "</svg>"])
