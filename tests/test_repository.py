@@ -177,12 +177,24 @@ def test_a_function_has_seven_parameters_or_an_object_for_them():
         if len({a.arg for a in [*node.args.args, *node.args.kwonlyargs]} - {"self", "cls"}) > 7
     }
     # one writes the fields of a provenance file, the other the columns of a table
-    assert many == {"records.keep", "audit.row"}
+    assert many == {"records.keep", "mechanism_audits.row"}
 
 
 def test_no_source_file_is_longer_than_650_lines():
     lengths = {p: p.read_text().count("\n") for p in (ROOT / "src").rglob("*.py")}
     assert [path for path, length in lengths.items() if length > 650] == []
+
+
+def test_no_two_modules_and_no_two_public_classes_share_a_name():
+    files = [p for p in (ROOT / "src").rglob("*.py") if not p.name.startswith("__")]
+    names = Counter(path.stem for path in files)
+    names.update(
+        node.name
+        for path in files
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_public_module_is_on_an_api_page():

@@ -12,7 +12,7 @@ from scipy import optimize
 from dprl.mdp import policy_iteration
 from dprl.privacy import Guarantee, analytic_gaussian_sigma
 from dprl.private_evaluation import control
-from dprl.simulators.control import (
+from dprl.simulators.control_problems import (
     episodic_values,
     river_swim,
     simulate_control,

@@ -1,9 +1,9 @@
 r"""Whole mechanisms of the book and their outputs on two neighbours.
 
-For :mod:`experiments.chapter_7.audit`. These are the mechanisms whose noise depends on the data, is
-not Gaussian, or is hidden by sub-sampling: no mu describes them. The pairs are those of the pages
-that audit them one by one; where the law of the outputs is known exactly, the score is their
-log-likelihood ratio.
+For :mod:`experiments.chapter_7.mechanism_audits`. These are the mechanisms whose noise depends on
+the data, is not Gaussian, or is hidden by sub-sampling: no mu describes them. The pairs are those
+of the pages that audit them one by one; where the law of the outputs is known exactly, the score
+is their log-likelihood ratio.
 """
 
 from __future__ import annotations

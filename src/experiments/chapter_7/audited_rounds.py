@@ -1,8 +1,8 @@
 r"""The mechanisms of the book whose rounds are Gaussian, on their worst neighbours.
 
-For :mod:`experiments.chapter_7.audit`. Records of the pairs are extreme: returns at the ends of a
-range that is wide beside the noise of the first estimate, rewards of 10^6. So residuals of the two
-neighbours are clipped to opposite points, whatever the past.
+For :mod:`experiments.chapter_7.mechanism_audits`. Records of the pairs are extreme: returns at the
+ends of a range that is wide beside the noise of the first estimate, rewards of 10^6. So residuals
+of the two neighbours are clipped to opposite points, whatever the past.
 """
 
 from __future__ import annotations

@@ -15,15 +15,6 @@ from dprl.private_evaluation.structure_free import recentre_clip_structure_free
 from dprl.private_evaluation.working_model import WorkingModel
 from dprl.trajectories import FirstVisitReturns
 from experiments.chapter_7 import worst_pairs
-from experiments.chapter_7.audit import (
-    COLUMNS,
-    KEYS,
-    PROMISES,
-    AuditSizes,
-    audit_table,
-    epsilon_of_mu,
-    gaussian_rows,
-)
 from experiments.chapter_7.audited_rounds import (
     broken_rounds,
     gaussian_mechanisms,
@@ -36,6 +27,15 @@ from experiments.chapter_7.listening import (
     measured_mu,
     overhear,
     transcript_score,
+)
+from experiments.chapter_7.mechanism_audits import (
+    COLUMNS,
+    KEYS,
+    PROMISES,
+    AuditSizes,
+    audit_table,
+    epsilon_of_mu,
+    gaussian_rows,
 )
 
 PROMISE = Guarantee(3.0, 1e-3, NEIGHBOURS)

@@ -8,7 +8,7 @@ from dprl.mdp import Chain
 from dprl.privacy import Guarantee
 from dprl.private_evaluation import NEIGHBOURS
 from dprl.trajectories import first_visit_returns, simulate
-from experiments.chapter_7.today import (
+from experiments.chapter_7.chain_errors import (
     KEYS,
     MECHANISMS,
     PROMISES,

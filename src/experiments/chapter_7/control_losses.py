@@ -26,7 +26,7 @@ from dprl.mdp import MarkovDecisionProcess
 from dprl.privacy import Guarantee
 from dprl.private_evaluation import NEIGHBOURS
 from dprl.private_evaluation import control as private
-from dprl.simulators import control
+from dprl.simulators import control_problems as control
 
 #: What identifies a row of the table.
 KEYS = ["problem", "method", "batch_size"]

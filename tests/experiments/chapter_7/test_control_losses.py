@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.chapter_7 import control as study
+from experiments.chapter_7 import control_losses as study
 
 
 def test_a_trial_has_a_row_for_each_run_and_method_and_is_reproducible():

@@ -6,7 +6,7 @@ from scipy import stats
 
 from dprl.mdp import MarkovDecisionProcess, policy_iteration
 from dprl.private_evaluation.control import step_counts
-from dprl.simulators import control
+from dprl.simulators import control_problems as control
 
 
 def test_river_swim_swims_right_at_best_and_hardly_gets_anywhere_at_random():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dprl.off_policy.saddle_point import empirical, lstd
-from experiments.chapter_7 import mountain_car as study
+from experiments.chapter_7 import mountain_car_lstd as study
 
 
 def fixed(seed=1):

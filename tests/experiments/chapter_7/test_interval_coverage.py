@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dprl.mdp import Chain
-from experiments.chapter_7.intervals import (
+from experiments.chapter_7.interval_coverage import (
     KEYS,
     interval_tasks,
     interval_trial,
