@@ -16,7 +16,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from companion.build import executed, freshness, plain
+import yaml
+
+from companion.build import executed, freshness, notebooks, plain
 from companion.files import digest, source_path, write_atomic
 
 PLACE = Path("_build/lab")
@@ -65,7 +67,10 @@ def readable(root: Path, page: str, names: plain.Names) -> str:
             part = plain.plain(part, names, done.numbers, page, images)[0]
             part = _PAGE.sub(r"](\1.md", part)  # so pages are named here
         shown.append(part)
-    body = "\n\n".join(part for part in shown if part)
+    # what JupyterLab's formulas read; the text before it is Jupytext's own
+    macros = {f"\\{macro}": meaning for macro, (meaning, _) in notebooks.macros_in(root).items()}
+    front = f"---\n{yaml.safe_dump({'math': macros}, width=1000)}---"
+    body = "\n\n".join([front, *(part for part in shown if part)])
     return f"{head[0] if head else ''}\n{body}\n".lstrip("\n")
 
 

@@ -182,13 +182,20 @@ def _checking(answers: Sequence[exercise.Answer]) -> str:
     return "\n".join(lines)
 
 
-def macros_of(root: Path) -> str:
-    """The book's abbreviations in formulas, as a formula that shows nothing."""
+def macros_in(root: Path) -> dict[str, tuple[str, int]]:
+    """The book's abbreviations in formulas: their meanings and numbers of arguments."""
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     known = config["sphinx"]["config"]["mathjax3_config"]["tex"]["macros"]
+    return {
+        name: (meaning, 0) if isinstance(meaning, str) else (meaning[0], meaning[1])
+        for name, meaning in known.items()
+    }
+
+
+def macros_of(root: Path) -> str:
+    """The book's abbreviations in formulas, as a formula that shows nothing."""
     lines = []
-    for name, meaning in known.items():
-        text, arguments = (meaning, 0) if isinstance(meaning, str) else meaning
+    for name, (text, arguments) in macros_in(root).items():
         count = f"[{arguments}]" if arguments else ""
         lines.append(rf"\newcommand{{\{name}}}{count}{{{text}}}")
     return f"${''.join(lines)}$"

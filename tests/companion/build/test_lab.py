@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from companion.build import lab, plain
 from companion.files import write_atomic
@@ -40,6 +41,9 @@ print("{glue:text}`end`")
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.setattr(plain, "names_of_book", lambda *_: plain.Names(numbers={"fig-a": "3.1.1"}))
+    macros = r"norm: ['\left\lVert #1 \right\rVert', 1]"
+    config = f"sphinx: {{config: {{mathjax3_config: {{tex: {{macros: {{{macros}}}}}}}}}}}\n"
+    write_atomic(tmp_path / "_config.yml", config)
     for page in PAGES:
         write_atomic(tmp_path / f"notebooks/{page}.md", f"{page}, first\n")
     return tmp_path
@@ -54,10 +58,12 @@ def test_a_changed_copy_stays_and_the_others_follow_the_book(root):
     for _ in range(2):
         assert lab.copy_pages(root, PAGES) == [PAGES[0]]
         assert mine.read_text() == "mine"
-        assert theirs.read_text() == f"{PAGES[1]}, second\n"
+        assert theirs.read_text().endswith(f"\n\n{PAGES[1]}, second\n")
     mine.unlink()
     assert lab.copy_pages(root, PAGES) == []
-    assert mine.read_text() == f"{PAGES[0]}, second\n"
+    assert mine.read_text().endswith(f"\n\n{PAGES[0]}, second\n")
+    front = yaml.safe_load(mine.read_text().split("---\n")[1])
+    assert front == {"math": {"\\norm": r"\left\lVert #1 \right\rVert"}}
 
 
 def test_what_only_the_site_can_make_stands_as_it_came_out(root):
@@ -79,7 +85,7 @@ def test_what_only_the_site_can_make_stands_as_it_came_out(root):
     place = root / lab.PLACE / "3-chapter"
     assert (place / "figures/one--curve.svg").read_text() == "<svg/>"
     head, _, body = (place / "one.md").read_text().partition("# Title\n\n")
-    assert head == "---\nkernelspec: python3\n---\n\n"
+    assert head.startswith("---\nkernelspec: python3\n---\n\n---\nmath:\n")
     assert body == (
         "![A curve.](figures/one--curve.svg)\n\n*Fig. 3.1.1.* It ends at 20.\n\n"
         ":::{prf:theorem} A bound\n\nBy [the page](../2-b/two.md) it is 20.\n:::\n\n"
