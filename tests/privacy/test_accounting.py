@@ -636,7 +636,7 @@ def test_bad_targets():
         (lambda: subsampled_gaussian_epsilon(5e-324, 0.1, 100, 1e-5), r"mu must lie in"),
         (lambda: subsampled_gaussian_delta(0.5, 1e-300, 100, 1.0), r"fraction in \[1e-100, 1\]"),
         (lambda: subsampled_gaussian_delta(0.5, 0.1, 10**12, 1.0), "at most 1000000 releases"),
-        (lambda: subsampled_gaussian_mu(0.1, 10**12, 1.0, 1e-5), "at most 1000000 releases"),
+        (lambda: subsampled_gaussian_mu(0.1, 10**12, 1.0, 1e-5), "at most 100000000 releases"),
         (lambda: subsampled_gaussian_mu(0.1, 100, 1e300, 1e-5), "epsilon must be at most 1000"),
     ],
 )

@@ -99,6 +99,9 @@ QUICK_POINTS = 2**18
 SMALLEST_DELTA = 1e-12
 #: Largest mu and number of releases for which there are grids, and largest epsilon that is kept.
 LARGEST_MU, MOST_RELEASES, LARGEST_EPSILON = 30.0, 10**6, 1000.0
+#: Most releases for which a mu is searched: it is small, and so is the grid. A second for 10^6 of
+#: them, forty for 3 x 10^7.
+MOST_SEARCHED = 10**8
 #: Smallest mu and fraction whose squares are numbers.
 SMALLEST = 1e-100
 
@@ -212,7 +215,7 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     Parameters
     ----------
     fraction, m
-        As in :func:`subsampled_gaussian_delta`.
+        As in :func:`subsampled_gaussian_delta`, but m up to ``MOST_SEARCHED``.
     epsilon : float
         In (0, ``LARGEST_EPSILON``].
     delta : float
@@ -246,7 +249,7 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     >>> subsampled_gaussian_delta(mu, 0.1, 100, epsilon=1.0) <= 1e-5
     True
     """
-    _, q, number = _setting(1.0, fraction, m)
+    _, q, number = _setting(1.0, fraction, m, most=MOST_SEARCHED)
     eps, target = check.positive("epsilon", epsilon), resolved_delta(delta)
     if eps > LARGEST_EPSILON:
         raise ValueError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon!r}")
@@ -521,7 +524,9 @@ def _rounding(m: int) -> float:
 # -- checks -----------------------------------------------------------------------------------
 
 
-def _setting(mu: float, fraction: float, m: int) -> tuple[float, float, int]:
+def _setting(
+    mu: float, fraction: float, m: int, most: int = MOST_RELEASES
+) -> tuple[float, float, int]:
     """mu, q and m, within what the grids are made for."""
     size, q, number = checked_setting(mu, fraction, m)
     if not SMALLEST <= size <= LARGEST_MU or q < SMALLEST:
@@ -529,8 +534,8 @@ def _setting(mu: float, fraction: float, m: int) -> tuple[float, float, int]:
             f"mu must lie in [{SMALLEST:g}, {LARGEST_MU:g}] and fraction in [{SMALLEST:g}, 1], "
             f"got {mu!r} and {fraction!r}"
         )
-    if number > MOST_RELEASES:
-        raise ValueError(f"m must be at most {MOST_RELEASES} releases, got {m!r}")
+    if number > most:
+        raise ValueError(f"m must be at most {most} releases, got {m!r}")
     return size, q, number
 
 
