@@ -306,7 +306,7 @@ def _on_page(book: Material, step: Step) -> str:
     """A step in MyST."""
     if step.deck:
         name = f"{book.decks[step.deck].title}, {_slides(step)}"
-        address = f"../../slides/{step.deck}.html#/{step.first - 1}"
+        address = f"../../slides/{step.deck}.html"
         return f'<a href="{address}">{name}</a>. {step.say}'.rstrip()
     if step.exercise:
         return f"{_exercise(book, step.exercise)}. {step.say}".rstrip()

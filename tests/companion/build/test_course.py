@@ -103,7 +103,7 @@ def test_the_page_shows_questions_and_no_solutions(book, plans):
         assert session["solution"] in text
     assert page.count("<svg") == 6
     assert (
-        '<a href="../../slides/chapter-3.html#/1">Private policy evaluation, slides 2–4</a>' in page
+        '<a href="../../slides/chapter-3.html">Private policy evaluation, slides 2–4</a>' in page
     )
 
 
