@@ -102,9 +102,7 @@ def test_the_page_shows_questions_and_no_solutions(book, plans):
         assert session["solution"] not in page
         assert session["solution"] in text
     assert page.count("<svg") == 6
-    assert (
-        '<a href="../../slides/chapter-3.html">Private policy evaluation, slides 2–4</a>' in page
-    )
+    assert '<a href="../../slides/chapter-3.html">Private policy evaluation, slides 2–4</a>' in page
 
 
 def test_the_instructors_text_has_exercises_with_their_solutions(book, plans, tmp_path):
