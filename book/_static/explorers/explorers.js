@@ -10,9 +10,7 @@
     dark: { blue: "#56B4E9", red: "#FF8A3D", green: "#2FC79B", purple: "#E79BC6", orange: "#F0C04A", ink: "#EEEEEE", grey: "#9A9A9A", grid: "#8886" },
   };
   const DASHES = { solid: undefined, dashed: [8, 5], dotted: [2, 4], "dash-dot": [9, 4, 2, 4] };
-  // Slides are read from farther away than pages.
-  const SCALE = Number(getComputedStyle(document.documentElement).getPropertyValue("--explorer-scale")) || 1;
-  const FONT = `${13 * SCALE}px system-ui, sans-serif`;
+  const FONT = "13px system-ui, sans-serif";
   const html = (name, properties = {}, ...children) => {
     const node = Object.assign(document.createElement(name), properties);
     node.append(...children);
@@ -96,7 +94,7 @@
 
   function axis({ label, log, ticks }, size) {
     return {
-      label, size: size * SCALE, labelSize: 20 * SCALE, font: FONT, labelFont: FONT, gap: 4,
+      label, size, labelSize: 20, font: FONT, labelFont: FONT, gap: 4,
       stroke: () => colour("ink"),
       grid: { stroke: () => colour("grid"), width: 0.6 },
       ticks: { stroke: () => colour("grid"), width: 0.6, size: 4 },

@@ -177,7 +177,7 @@ def _keep(root: Path, page: str, found: Mapping[str, Any]) -> None:
 
 
 def is_whole(entry: Mapping[str, Any] | None) -> bool:
-    """Whether all stages of a page are done, or those that something was left to show in."""
+    """Whether all stages of a page are done."""
     return entry is not None and set(STAGES) <= {*entry["stages"]}
 
 
