@@ -126,61 +126,71 @@ def save(
     table.write(path, {"page": run.page, "profile": run.profile}, made_by)
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command that makes tables, for :func:`keep`.
+
+    Attributes
+    ----------
+    line : str
+        What to type to make them again: ``python -m MODULE ...`` or ``python FILE ...``.
+    profile : str
+        ``laptop`` or ``paper``: what is quick belongs into a page.
+    libraries : sequence of str
+        Distributions whose versions count, beside those that every record names.
+    device : str, optional
+        Kind of the device that computed them, for example ``cpu`` or the name of a GPU.
+    folder : path, optional
+        Of the records, instead of ``data/results`` of the repository around the working directory.
+    """
+
+    line: str
+    profile: str
+    libraries: Sequence[str] = ()
+    device: str | None = None
+    folder: str | Path | None = None
+
+
 def keep(
     name: str,
     frame: pd.DataFrame,
+    made_by: Command,
     *,
-    profile: str,
-    command: str,
     seed: int | None,
     parameters: Mapping[str, object],
     seconds: float | None = None,
     keys: Sequence[str] | None = None,
-    libraries: Sequence[str] = (),
-    device: str | None = None,
-    folder: str | Path | None = None,
 ) -> Path:
     """Write a table that a command made to where records are kept, and say where the CSV file is.
 
     Name, table, seed, parameters, seconds, keys and what is refused are as in :func:`save`; refused
     are also another profile, a name under which a page has recorded a table, and a command that is
     no program of the repository.
-
-    Parameters
-    ----------
-    profile : str
-        ``laptop`` or ``paper``: what is quick belongs into a page.
-    command : str
-        What to type to make it again: ``python -m MODULE ...`` or ``python FILE ...``.
-    libraries : sequence of str
-        Distributions whose versions count, beside those that every record names.
-    device : str, optional
-        Kind of the device that computed it, for example ``cpu`` or the name of a GPU.
-    folder : path, optional
-        Instead of ``data/results`` of the repository around the working directory.
     """
     _check_name(name)
+    profile, line = made_by.profile, made_by.line
     if profile not in RECORDED or profile == "quick":
         raise RecordError(f"{name}: a command keeps laptop or paper results, got {profile!r}")
-    if not isinstance(command, str) or not is_command(command):
-        raise RecordError(f"{name}: command must be what python is called with, got {command!r}")
+    if not isinstance(line, str) or not is_command(line):
+        raise RecordError(f"{name}: a command is what python is called with, got {line!r}")
     table = _Table(name, frame, keys, seed, parameters, seconds)
+    folder = made_by.folder
     root = find_root() / "data" / "results" if folder is None else Path(folder)
     path = root / profile / f"{name}.csv"
     if path.is_file() and read(path).provenance["page"] is not None:
         raise RecordError(f"{path.name} is a table of the page {read(path).provenance['page']}")
     origin = {
         "page": None,
-        "command": command,
+        "command": line,
         "profile": profile,
-        **{library: version(library) for library in libraries},
-        "device": device,
+        **{library: version(library) for library in made_by.libraries},
+        "device": made_by.device,
     }
     try:
-        made_by = recorded_by(OWN_ROOT, command)
+        uses = recorded_by(OWN_ROOT, line)
     except ValueError as error:
         raise RecordError(f"{name}: {error}") from None
-    table.write(path, origin, made_by)
+    table.write(path, origin, uses)
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import string
 
@@ -376,14 +377,16 @@ def test_text_is_written_as_it_is_and_only_when_it_changed(tmp_path, text):
 
 
 def keep(root, frame=None, name="table-5-2", **changes):
-    arguments = {
+    command = {
+        "line": "python -m experiments.chapter_5 --profile laptop",
         "profile": "laptop",
-        "command": "python -m experiments.chapter_5 --profile laptop",
-        "seed": 7,
-        "parameters": {"cells": ["Hopper-v5-50"]},
         "folder": root / "data" / "results",
     }
-    return records.keep(name, table() if frame is None else frame, **arguments | changes)
+    arguments = {"seed": 7, "parameters": {"cells": ["Hopper-v5-50"]}}
+    fields = {field.name for field in dataclasses.fields(records.Command)}
+    made_by = records.Command(**command | {k: v for k, v in changes.items() if k in fields})
+    arguments |= {k: v for k, v in changes.items() if k not in fields}
+    return records.keep(name, table() if frame is None else frame, made_by, **arguments)
 
 
 @pytest.mark.parametrize("profile", ["laptop", "paper"])
@@ -414,9 +417,9 @@ def test_a_command_replaces_its_own_table_and_no_page_s(stage, tmp_path, monkeyp
     ("changes", "message"),
     [
         ({"profile": "quick"}, "a command keeps laptop or paper results, got 'quick'"),
-        ({"command": "python -m nowhere"}, "no program of this repository"),
+        ({"line": "python -m nowhere"}, "no program of this repository"),
         ({"profile": "GPU"}, "a command keeps laptop or paper results, got 'GPU'"),
-        ({"command": " "}, "command must be what python is called with"),
+        ({"line": " "}, "a command is what python is called with"),
         ({"seed": -1}, "seed must be a non-negative integer"),
         ({"name": "Table 5.2"}, "a record's name is"),
     ],

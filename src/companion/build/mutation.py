@@ -400,8 +400,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     records.keep(
         "mutation",
         frame,
-        profile="paper",
-        command="python -m companion.build.mutation",
+        records.Command("python -m companion.build.mutation", profile="paper"),
         seed=None,
         parameters={"profile": "quick", "goal": GOAL, "pages": [examined, len(kept), len(pages)]},
         seconds=sum(entry["took"] for entry in kept.values()),  # also of earlier sittings

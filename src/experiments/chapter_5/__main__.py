@@ -189,14 +189,16 @@ def _merge(
     records.keep(
         name,
         pd.concat([parts[one] for one in present], ignore_index=True),
-        profile=plan.profile,
-        command=plan.command,
+        records.Command(
+            plan.command,
+            profile=plan.profile,
+            libraries=LIBRARIES,
+            device=jax.devices()[0].device_kind,
+            folder=results,
+        ),
         seed=plan.cells[cell].study.seed,
         parameters={"cells": {one: described[one] for one in present}},
         seconds=seconds,
-        libraries=LIBRARIES,
-        device=jax.devices()[0].device_kind,
-        folder=results,
     )
 
 

@@ -146,18 +146,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     start = time.perf_counter()
     tables, about = RUNS[options.run](options.size, options.folder)
+    made_by = records.Command(
+        f"{parser.prog} --run {options.run} --size {options.size}",
+        profile="laptop",
+        libraries=_LIBRARIES,
+        device=jax.devices()[0].device_kind,
+        folder=options.records,
+    )
     for name, table in tables.items():
         records.keep(
             name + _SUFFIX[options.size],
             table,
-            profile="laptop",
-            command=f"{parser.prog} --run {options.run} --size {options.size}",
+            made_by,
             seed=sizes.LEAK.seed,
             parameters={"settings": about},
             seconds=table.attrs.get("seconds", time.perf_counter() - start),
-            libraries=_LIBRARIES,
-            device=jax.devices()[0].device_kind,
-            folder=options.records,
         )
         print(table.round(3).to_string(index=False), file=sys.stdout)
     return 0

@@ -96,18 +96,19 @@ class AuditSizes:
     pasts: int = 4
 
 
-def row(
-    mechanism: str,
-    promise: Guarantee,
-    pair: str,
-    draws: int,
-    statistic: str,
-    epsilon_lower: float,
-    mu: float = np.nan,
-    *,
-    sound: bool = True,
-) -> dict[str, Any]:
-    """One line of the table; not sound if ``epsilon_lower`` exceeds the promise, or as given."""
+@dataclass(frozen=True)
+class Finding:
+    """What draws of one statistic on two neighbours showed; ``sound`` as far as mu says."""
+
+    statistic: str
+    draws: int
+    epsilon_lower: float
+    mu: float = np.nan
+    sound: bool = True
+
+
+def row(mechanism: str, promise: Guarantee, pair: str, found: Finding) -> dict[str, Any]:
+    """One line of the table; not sound either if ``epsilon_lower`` exceeds the promise."""
     return dict(
         zip(
             COLUMNS,
@@ -116,11 +117,11 @@ def row(
                 float(promise.epsilon),
                 float(promise.delta),
                 f"{promise.neighbours}: {pair}",
-                int(draws),
-                statistic,
-                float(epsilon_lower),
-                float(mu),
-                bool(sound and epsilon_lower <= promise.epsilon),
+                int(found.draws),
+                found.statistic,
+                float(found.epsilon_lower),
+                float(found.mu),
+                bool(found.sound and found.epsilon_lower <= promise.epsilon),
             ],
             strict=True,
         )
@@ -182,16 +183,14 @@ def gaussian_rows(
             score=lambda z: z,
         )
         what = "likelihood ratio" if depends else "mean shift over noise"
-        yield row(
-            case.name,
-            limit,
-            pair_name,
-            sizes.copies // 4,
+        found = Finding(
             f"{name}: {what}",
+            sizes.copies // 4,
             audit.epsilon_lower,
             np.nan if depends else most,
             sound=not depends and most <= own * (1 + TOLERANCE),
         )
+        yield row(case.name, limit, pair_name, found)
     if len(case.rounds) > 1:
         totals = {
             p: root_of_squares(measured_mu(x) for parts in heard.values() for x in parts.get(p, ()))
@@ -200,25 +199,21 @@ def gaussian_rows(
         pair_name = max(totals, key=lambda p: totals[p])
         depends = any(x.noise_depends_on_data for parts in heard.values() for x in parts[pair_name])
         whole = Guarantee(epsilon, delta, case.neighbours)
-        yield row(
-            case.name,
-            whole,
-            pair_name,
-            sizes.copies,
+        found = Finding(
             f"{ALL}: root of the sum of squares",
+            sizes.copies,
             0.0,
             np.nan if depends else totals[pair_name],
             sound=not depends and totals[pair_name] <= mu * (1 + TOLERANCE),
         )
+        yield row(case.name, whole, pair_name, found)
         if sizes.transcripts and case.whole_runs and promise == PROMISES[-1]:
-            yield row(
-                case.name,
-                whole,
-                pair_name,
-                sizes.transcripts,
+            found = Finding(
                 "whole runs: likelihood ratio",
+                sizes.transcripts,
                 transcript_audit(case, pair_name, delta, sizes.transcripts, rng),
             )
+            yield row(case.name, whole, pair_name, found)
 
 
 def root_of_squares(numbers: Any) -> float:
@@ -279,16 +274,10 @@ def output_row(case: OutputsCase, sizes: AuditSizes, rng: np.random.Generator) -
         noise = np.concatenate([outputs[0] - case.shift, outputs[1]])
         mu = case.shift / np.sqrt((noise**2).mean())
         most = gaussian_mu(case.promise.epsilon, case.promise.delta) * (1 + TOLERANCE)
-    return row(
-        case.name,
-        case.promise,
-        case.pair,
-        len(outputs[0]),
-        case.statistic,
-        found.epsilon_lower,
-        mu,
-        sound=not mu > most,
+    released = Finding(
+        case.statistic, len(outputs[0]), found.epsilon_lower, mu, sound=not mu > most
     )
+    return row(case.name, case.promise, case.pair, released)
 
 
 def spread_row(epsilon: float, delta: float, seed: int) -> dict[str, Any]:
@@ -296,16 +285,10 @@ def spread_row(epsilon: float, delta: float, seed: int) -> dict[str, Any]:
     share = INTERVAL_SETTINGS.spread_share
     own = np.sqrt(share) * gaussian_mu(epsilon, delta)
     mu = interval_spread_mu(epsilon, delta, seed)
-    return row(
-        "RC, intervals",
-        Guarantee(epsilon_of_mu(own, delta), delta, NEIGHBOURS),
-        "highest everywhere / no step",
-        2,
-        "spread: mean shift over noise",
-        0.0,
-        mu,
-        sound=mu <= own * (1 + TOLERANCE),
-    )
+    limit = Guarantee(epsilon_of_mu(own, delta), delta, NEIGHBOURS)
+    sound = mu <= own * (1 + TOLERANCE)
+    found = Finding("spread: mean shift over noise", 2, 0.0, mu, sound)
+    return row("RC, intervals", limit, "highest everywhere / no step", found)
 
 
 def audit_table(

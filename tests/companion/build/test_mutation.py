@@ -200,12 +200,10 @@ def test_table_names_survivors_and_asks_for_their_reasons(
     path = records.keep(
         "mutation",
         frame,
-        profile="paper",
-        command="python -m companion.build.mutation",
+        records.Command("python -m companion.build.mutation", profile="paper", folder=tmp_path),
         seed=None,
         parameters={"goal": 0.95},
         keys=["function", "mutation", "page"],
-        folder=tmp_path,
     )
     kept = mutation.survivors(records.read(path).frame)
     assert kept["function"].tolist() == ["loose", "never_called", "thesis:5"]

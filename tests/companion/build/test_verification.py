@@ -217,8 +217,8 @@ def commanded(root, monkeypatch):
     """A laptop table that a command of this repository has recorded; it can do it again."""
     (root / "make.py").write_text(PROGRAM)
     monkeypatch.setattr(records, "OWN_ROOT", root)
-    options = {"profile": "laptop", "command": COMMAND, "seed": 1, "parameters": {}}
-    path = records.keep("hours", TABLE, keys=["algorithm"], folder=root / "r", **options)
+    made_by = records.Command(COMMAND, profile="laptop", folder=root / "r")
+    path = records.keep("hours", TABLE, made_by, seed=1, parameters={}, keys=["algorithm"])
     with_source(path.with_suffix(".json"), "0" * 64)
     shutil.copytree(path.parent, root / "kept")
     shutil.copytree(path.parent, root / "data/results/laptop")
