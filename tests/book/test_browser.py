@@ -111,6 +111,34 @@ def test_what_a_search_found_is_marked_and_readable(visitor):
     assert visitor.violations(["color-contrast"]) == []
 
 
+def test_the_scorecard_shows_what_is_asked_for_and_the_address_keeps_it(visitor):
+    visitor.open("book/nb/scorecard.html#false-as-printed+thesis")
+    rows = visitor.tab.locator(".scorecard-chapter tbody > tr")
+    said = visitor.tab.get_by_role("status")
+    shown = rows.locator("visible=true").all_inner_texts()
+    assert 0 < len(shown) < rows.count()
+    assert all("false as printed" in row and "thesis:" in row for row in shown)
+    assert said.inner_text() == f"{len(shown)} of {rows.count()} claims"
+    visitor.tab.get_by_label("severity").select_option("constant")
+    assert visitor.tab.url.endswith("#false-as-printed+constant+thesis")
+    assert 0 < rows.locator("visible=true").count() < len(shown)
+    visitor.tab.get_by_label("words").fill("no claim says this")
+    assert said.inner_text() == f"0 of {rows.count()} claims"
+    assert visitor.trouble == []
+
+
+def test_the_scorecard_opens_without_javascript(browser, address):
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(f"{address}/book/nb/scorecard.html")
+    for chapter in tab.locator("details.scorecard-chapter").all():
+        assert not chapter.locator("table").is_visible()
+        chapter.locator("summary").first.click()
+        tiles = chapter.locator(".tile").count()
+        assert chapter.locator("tbody > tr").locator("visible=true").count() == tiles > 0
+    context.close()
+
+
 def test_a_wide_formula_scrolls_in_its_own_box_and_says_so(visitor):
     """Narrow every page with formulas until one is wider than its column."""
     for name in PAGES:
