@@ -306,14 +306,14 @@ def label_ends(ax: Axes) -> None:
         if not np.isfinite(line.get_xydata()).all(axis=1).any():
             raise FigureError(f"the curve {line.get_label()!r} has no finite point")
     size = FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points()
-    # a line of text and the space to the next, in points
-    gap = 1.25 * size * max(1 + str(line.get_label()).count("\n") for line in curves)
+    # lines of text with the space to the next name, in points
+    tall = 1.25 * size * np.array([1 + str(line.get_label()).count("\n") for line in curves])
     for which, line in enumerate(curves):
         ax.annotate(
             str(line.get_label()),
             (0, 0),
             (6, 0),
-            xycoords=functools.partial(_place_of_name, ax, curves, which, gap),
+            xycoords=functools.partial(_place_of_name, ax, curves, which, tall),
             textcoords="offset points",
             annotation_clip=False,
             verticalalignment="center",
@@ -323,7 +323,7 @@ def label_ends(ax: Axes) -> None:
 
 
 def _place_of_name(
-    ax: Axes, curves: Sequence[Line2D], which: int, gap: float, renderer: RendererBase
+    ax: Axes, curves: Sequence[Line2D], which: int, tall: np.ndarray, renderer: RendererBase
 ) -> Affine2D:
     """Where the name of one curve belongs, in pixels of the figure as it is now."""
     box = ax.bbox
@@ -335,16 +335,16 @@ def _place_of_name(
         points = shown if len(shown) else points
         ends.append(points[np.argmax(points[:, 0])])
     right, heights = np.transpose(ends)
-    apart = renderer.points_to_pixels(gap)
-    places = _spread(heights, apart, box.y0 + apart / 2, box.y1 - apart / 2)
+    places = _spread(heights, renderer.points_to_pixels(1.0) * tall, box.y0, box.y1)
     return Affine2D().translate(min(max(right), box.x1), places[which])
 
 
-def _spread(heights: np.ndarray, apart: float, low: float, high: float) -> np.ndarray:
-    """The heights between low and high, in their order, nearest to these that are so far apart."""
-    order = np.argsort(heights, kind="stable")
-    steps = apart * np.arange(len(heights))
-    wanted = heights[order] - steps
+def _spread(wish: np.ndarray, tall: np.ndarray, low: float, high: float) -> np.ndarray:
+    """The middles of boxes so tall, one above the other between low and high, nearest to a wish."""
+    order = np.argsort(wish, kind="stable")
+    half = tall[order] / 2
+    steps = np.r_[0.0, np.cumsum(half[:-1] + half[1:])]
+    wanted = wish[order] - steps
     # least squares under an order: the greatest of the smallest means (isotonic regression)
     n = len(wanted)
     fitted = [
@@ -352,7 +352,8 @@ def _spread(heights: np.ndarray, apart: float, low: float, high: float) -> np.nd
         for i in range(n)
     ]
     places = np.empty(n)
-    places[order] = np.clip(fitted, low, max(low, high - steps[-1])) + steps
+    lowest, highest = low + half[0], high - half[-1] - steps[-1]
+    places[order] = np.clip(fitted, lowest, max(lowest, highest)) + steps
     return places
 
 

@@ -274,28 +274,24 @@ def test_names_stand_at_the_last_point_in_view_whatever_is_set_later():
     assert height == pytest.approx({"gap": 1, "leaves": 3, "promise": 2}, abs=0.1)
 
 
-@given(
-    st.lists(st.floats(0, 100), min_size=1, max_size=5),
-    st.floats(1, 30),
-)
-def test_spread_is_the_nearest_arrangement(heights, apart):
-    heights = np.array(heights)
-    low, high = 0.0, 200.0
-    places = figures._spread(heights, apart, low, high)
-    order = np.argsort(heights, kind="stable")
-    assert (np.diff(places[order]) >= apart - 1e-9).all()
-    assert low - 1e-9 <= places.min()
-    assert places.max() <= high + 1e-9
+@given(st.lists(st.tuples(st.floats(0, 200), st.floats(1, 30)), min_size=1, max_size=5))
+def test_spread_is_the_nearest_arrangement(boxes):
+    wish, tall = np.array(boxes).T
+    places = figures._spread(wish, tall, 0.0, 200.0)
+    order = np.argsort(wish, kind="stable")
+    half = tall[order] / 2
+    # one box after the other, and the first and the last within
+    rows = np.eye(len(wish) + 1, len(wish)) - np.eye(len(wish) + 1, len(wish), -1)
+    room = np.r_[0.0, half] + np.r_[half, -200.0]
+    within = optimize.LinearConstraint(rows, room, np.inf)
+    assert (rows @ places[order] >= room - 1e-9).all()
     best = optimize.minimize(
-        lambda p: np.sum((p - heights[order]) ** 2),
+        lambda p: np.sum((p - wish[order]) ** 2),
         places[order],
         method="SLSQP",
-        bounds=[(low, high)] * len(heights),
-        constraints=[{"type": "ineq", "fun": lambda p: np.diff(p) - apart}]
-        if len(heights) > 1
-        else [],
+        constraints=[within],
     )
-    assert np.sum((places - heights) ** 2) <= best.fun + 1e-4
+    assert np.sum((places - wish) ** 2) <= best.fun + 1e-4
 
 
 @pytest.mark.parametrize("colour", figures.PALETTE)
