@@ -327,16 +327,19 @@ def _place_of_name(
 ) -> Affine2D:
     """Where the name of one curve belongs, in pixels of the figure as it is now."""
     box = ax.bbox
-    ends = []
-    for line in curves:
+    ends = {}
+    for line in ax.lines:
         points = line.get_transform().transform(line.get_xydata())
         points = points[np.isfinite(points).all(axis=1)]
         shown = points[points[:, 0] <= box.x1 + 0.5]
         points = shown if len(shown) else points
-        ends.append(points[np.argmax(points[:, 0])])
-    right, heights = np.transpose(ends)
+        if len(points):
+            ends[line] = points[np.argmax(points[:, 0])]
+    heights = np.array([ends[line][1] for line in curves])
     places = _spread(heights, renderer.points_to_pixels(1.0) * tall, box.y0, box.y1)
-    return Affine2D().translate(min(max(right), box.x1), places[which])
+    # right of lines without a name, too: none runs through a name
+    right = max(x for x, _ in ends.values())
+    return Affine2D().translate(min(right, box.x1), places[which])
 
 
 def _spread(wish: np.ndarray, tall: np.ndarray, low: float, high: float) -> np.ndarray:

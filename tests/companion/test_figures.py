@@ -274,6 +274,15 @@ def test_names_stand_at_the_last_point_in_view_whatever_is_set_later():
     assert height == pytest.approx({"gap": 1, "leaves": 3, "promise": 2}, abs=0.1)
 
 
+def test_no_line_without_a_name_runs_through_a_name():
+    fig, ax = figures.panels()
+    ax.plot([0, 1, 2], [1, 2, 2], label="curve")
+    figures.label_ends(ax)
+    ax.axhline(2)
+    fig.canvas.draw()
+    assert ax.texts[0].get_window_extent().x0 > ax.bbox.x1
+
+
 @given(st.lists(st.tuples(st.floats(0, 200), st.floats(1, 30)), min_size=1, max_size=5))
 def test_spread_is_the_nearest_arrangement(boxes):
     wish, tall = np.array(boxes).T
