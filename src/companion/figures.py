@@ -16,7 +16,7 @@ alternative text, a caption that holds computed numbers, and a name to refer to:
         figures.band(ax, part.batch_size, part["mean"], part.standard_error, name,
                      **figures.algorithm_style(name))
     ax.set(xscale="log", yscale="log", xlabel="batch size (trajectories)", ylabel="RMSE")
-    ax.legend()
+    figures.label_ends(ax)
     figures.glue_figure("rmse", fig)
     figures.number("rmse-runs", table.runs.max())
     ```
@@ -39,8 +39,10 @@ Alternative text cannot hold glued numbers: describe the shape of the figure the
 
 from __future__ import annotations
 
+import functools
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -48,10 +50,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.collections import FillBetweenPolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.gridspec import GridSpec
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.lines import Line2D
+from matplotlib.transforms import Affine2D, ScaledTranslation
 from numpy.typing import ArrayLike
 
 from ._jupyter import in_jupyter, publish, use_svg
@@ -238,7 +244,7 @@ def band(
 
 
 def reference_line(ax: Axes, height: float, label: str) -> None:
-    """Draw a thin black horizontal line, at a height in data units, named in the legend."""
+    """Draw a thin black horizontal line, at a height in data units; the label names it."""
     ax.axhline(height, color="black", linewidth=1, marker="", linestyle="-", label=label)
 
 
@@ -260,6 +266,106 @@ def legend_below(ax: Axes, columns: int = 2) -> None:
         borderaxespad=0.2,
         columnspacing=1.2,
     )
+
+
+def label_ends(ax: Axes) -> None:
+    """Name every labelled curve of a panel at its right end: no legend to look up.
+
+    Names have the colour of their curves, as dark as text on white must be. They stand in one
+    column to the right of the curves and are moved apart where curves end close together. They
+    find their places whenever the figure is drawn, so scales and limits may be set later, and the
+    narrow rendering has its own; the layout leaves them room. A long name may hold a line break.
+    A curve whose label begins with ``_`` gets no name.
+
+    Parameters
+    ----------
+    ax : Axes
+        With two to five lines drawn by ``plot``, :func:`band` or :func:`reference_line`. A name
+        stands at the last point that is within the limits of x; above or below the axes, at
+        their edge.
+
+    Raises
+    ------
+    FigureError
+        If no line has a label, or one with a label has no finite point.
+
+    Examples
+    --------
+    >>> fig, ax = panels()
+    >>> for power in (1, 2):
+    ...     _ = ax.plot([1, 10], [1, 10**power], label=f"power {power}")
+    >>> label_ends(ax)
+    >>> [name.get_text() for name in ax.texts]
+    ['power 1', 'power 2']
+    >>> plt.close(fig)
+    """
+    curves = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+    if not curves:
+        raise FigureError("no line of these axes has a label that could stand at its end")
+    for line in curves:
+        if not np.isfinite(line.get_xydata()).all(axis=1).any():
+            raise FigureError(f"the curve {line.get_label()!r} has no finite point")
+    size = FontProperties(size=mpl.rcParams["legend.fontsize"]).get_size_in_points()
+    # lines of text with the space to the next name, in points
+    tall = 1.25 * size * np.array([1 + str(line.get_label()).count("\n") for line in curves])
+    for which, line in enumerate(curves):
+        ax.annotate(
+            str(line.get_label()),
+            (0, 0),
+            (6, 0),
+            xycoords=functools.partial(_place_of_name, ax, curves, which, tall),
+            textcoords="offset points",
+            annotation_clip=False,
+            verticalalignment="center",
+            fontsize=size,
+            color=_dark(line.get_color()),
+        )
+
+
+def _place_of_name(
+    ax: Axes, curves: Sequence[Line2D], which: int, tall: np.ndarray, renderer: RendererBase
+) -> Affine2D:
+    """Where the name of one curve belongs, in pixels of the figure as it is now."""
+    box = ax.bbox
+    ends = {}
+    for line in ax.lines:
+        points = line.get_transform().transform(line.get_xydata())
+        points = points[np.isfinite(points).all(axis=1)]
+        shown = points[points[:, 0] <= box.x1 + 0.5]
+        points = shown if len(shown) else points
+        if len(points):
+            ends[line] = points[np.argmax(points[:, 0])]
+    heights = np.array([ends[line][1] for line in curves])
+    places = _spread(heights, renderer.points_to_pixels(1.0) * tall, box.y0, box.y1)
+    # right of lines without a name, too: none runs through a name
+    right = max(x for x, _ in ends.values())
+    return Affine2D().translate(min(right, box.x1), places[which])
+
+
+def _spread(wish: np.ndarray, tall: np.ndarray, low: float, high: float) -> np.ndarray:
+    """The middles of boxes so tall, one above the other between low and high, nearest to a wish."""
+    order = np.argsort(wish, kind="stable")
+    half = tall[order] / 2
+    steps = np.r_[0.0, np.cumsum(half[:-1] + half[1:])]
+    wanted = wish[order] - steps
+    # least squares under an order: the greatest of the smallest means (isotonic regression)
+    n = len(wanted)
+    fitted = [
+        max(min(wanted[j:k].mean() for k in range(i + 1, n + 1)) for j in range(i + 1))
+        for i in range(n)
+    ]
+    places = np.empty(n)
+    lowest, highest = low + half[0], high - half[-1] - steps[-1]
+    places[order] = np.clip(fitted, lowest, max(lowest, highest)) + steps
+    return places
+
+
+def _dark(colour: Any) -> tuple[float, float, float]:
+    """This colour, darkened until text of it has a contrast of 4.5 to white."""
+    rgb = np.array(to_rgb(colour))
+    luminance = np.array([0.2126, 0.7152, 0.0722]) @ rgb**2.2
+    red, green, blue = rgb * min(1.0, 0.175 / max(luminance, 1e-9)) ** (1 / 2.2)
+    return float(red), float(green), float(blue)
 
 
 def _points(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -12,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("matplotlib")
@@ -22,7 +23,8 @@ import matplotlib as mpl
 mpl.use("agg")
 
 import matplotlib.pyplot as plt
-from matplotlib.colors import to_rgb
+from matplotlib.colors import rgb_to_hsv, to_rgb
+from scipy import optimize
 
 from companion import card, figures, records
 from companion._numbers import significant, tidy
@@ -108,15 +110,14 @@ def test_no_two_algorithms_share_a_style():
     assert len(set(styles)) == len(styles)
 
 
-def test_line_colours_stand_out_from_white():
-    def luminance(colour):
-        linear = [
-            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)
-        ]
-        return np.dot([0.2126, 0.7152, 0.0722], linear)
+def contrast_to_white(colour):
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 1.05 / (np.dot([0.2126, 0.7152, 0.0722], linear) + 0.05)
 
+
+def test_line_colours_stand_out_from_white():
     for name in ("LSW", "LSL", "DP-LSW", "DP-LSL"):
-        assert 1.05 / (luminance(figures.algorithm_style(name)["color"]) + 0.05) >= 2.9
+        assert contrast_to_white(figures.algorithm_style(name)["color"]) >= 2.9
 
 
 # -- bands ------------------------------------------------------------------------------
@@ -208,6 +209,119 @@ def test_a_legend_below_covers_no_data_and_no_label():
     assert [t.get_text() for t in ax.get_legend().get_texts()][-1] == "size of the values"
     with pytest.raises(FigureError, match="at least one column"):
         figures.legend_below(ax, 0)
+
+
+# -- names at the ends of curves --------------------------------------------------------
+
+
+def drawn_names(fig, ax):
+    """Boxes of the names, by name, and the points in pixels where their curves end."""
+    fig.canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    ends = {
+        str(line.get_label()): line.get_transform().transform(line.get_xydata())[-1]
+        for line in ax.lines
+    }
+    return boxes, ends
+
+
+def five_curves(ends, scale="linear"):
+    fig, ax = figures.panels()
+    for number, end in enumerate(ends):
+        ax.plot([1, 10, 100], [1, 2, end], label=f"curve {number}")
+    ax.set(xscale=scale, yscale=scale, xlabel="records")
+    figures.label_ends(ax)
+    return fig, ax
+
+
+@given(st.lists(st.floats(0.1, 50), min_size=1, max_size=5), st.sampled_from(["linear", "log"]))
+@settings(max_examples=15, deadline=None)
+def test_names_at_ends_keep_the_order_of_the_ends_and_do_not_overlap(heights, scale):
+    fig, ax = five_curves(heights, scale)
+    for width in (8.2, 5.2):
+        fig.set_size_inches(width, 3.5)
+        boxes, ends = drawn_names(fig, ax)
+        order = sorted(boxes, key=lambda name: ends[name][1])
+        for below, above in itertools.pairwise(order):
+            assert boxes[below].y1 <= boxes[above].y0
+        for name, box in boxes.items():
+            assert ends[name][0] < box.x0 < ends[name][0] + 20
+            assert box.x1 <= fig.bbox.x1
+            assert ax.bbox.y0 <= box.y0 < box.y1 <= ax.bbox.y1
+    plt.close(fig)
+
+
+def test_a_name_with_room_stands_at_the_height_of_its_end():
+    fig, ax = five_curves([10, 50, 90])
+    boxes, ends = drawn_names(fig, ax)
+    for name, box in boxes.items():
+        assert (box.y0 + box.y1) / 2 == pytest.approx(ends[name][1], abs=3)
+
+
+def test_names_stand_at_the_last_point_in_view_whatever_is_set_later():
+    fig, ax = figures.panels()
+    ax.plot([0, 1, 2], [0, 1, np.nan], label="gap")
+    ax.plot([0, 1, 2], [3, 3, 300], label="leaves")
+    ax.plot([0, 1, 2], [2, 2, 2], label="_unnamed")
+    figures.reference_line(ax, 2.0, "promise")
+    figures.label_ends(ax)
+    ax.set(xlim=(0, 1.5), ylim=(0, 4))
+    fig.canvas.draw()
+    height = {
+        text.get_text(): ax.transData.inverted().transform(text.get_window_extent())[:, 1].mean()
+        for text in ax.texts
+    }
+    assert height == pytest.approx({"gap": 1, "leaves": 3, "promise": 2}, abs=0.1)
+
+
+def test_no_line_without_a_name_runs_through_a_name():
+    fig, ax = figures.panels()
+    ax.plot([0, 1, 2], [1, 2, 2], label="curve")
+    figures.label_ends(ax)
+    ax.axhline(2)
+    fig.canvas.draw()
+    assert ax.texts[0].get_window_extent().x0 > ax.bbox.x1
+
+
+@given(st.lists(st.tuples(st.floats(0, 200), st.floats(1, 30)), min_size=1, max_size=5))
+def test_spread_is_the_nearest_arrangement(boxes):
+    wish, tall = np.array(boxes).T
+    places = figures._spread(wish, tall, 0.0, 200.0)
+    order = np.argsort(wish, kind="stable")
+    half = tall[order] / 2
+    # one box after the other, and the first and the last within
+    rows = np.eye(len(wish) + 1, len(wish)) - np.eye(len(wish) + 1, len(wish), -1)
+    room = np.r_[0.0, half] + np.r_[half, -200.0]
+    within = optimize.LinearConstraint(rows, room, np.inf)
+    assert (rows @ places[order] >= room - 1e-9).all()
+    best = optimize.minimize(
+        lambda p: np.sum((p - wish[order]) ** 2),
+        places[order],
+        method="SLSQP",
+        constraints=[within],
+    )
+    assert np.sum((places - wish) ** 2) <= best.fun + 1e-4
+
+
+@pytest.mark.parametrize("colour", figures.PALETTE)
+def test_names_have_the_hue_of_their_curve_and_the_contrast_of_text(colour):
+    colour = to_rgb(figures.PALETTE[colour])
+    dark = figures._dark(colour)
+    assert contrast_to_white(dark) >= 4.4
+    assert rgb_to_hsv(dark)[0] == pytest.approx(rgb_to_hsv(colour)[0])
+    if contrast_to_white(colour) >= 5:
+        assert dark == pytest.approx(colour)
+
+
+def test_curves_that_cannot_be_named_are_refused():
+    _, ax = figures.panels()
+    ax.plot([1, 2], [1, 2])
+    with pytest.raises(FigureError, match="no line of these axes has a label"):
+        figures.label_ends(ax)
+    ax.plot([1, 2], [np.nan, np.nan], label="missing")
+    with pytest.raises(FigureError, match="'missing' has no finite point"):
+        figures.label_ends(ax)
+    assert not ax.texts
 
 
 # -- numbers ----------------------------------------------------------------------------
