@@ -59,6 +59,7 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Affine2D, ScaledTranslation
 from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
 from ._jupyter import in_jupyter, publish, use_svg
 from ._numbers import plain, significant, tidy
@@ -348,13 +349,8 @@ def _spread(wish: np.ndarray, tall: np.ndarray, low: float, high: float) -> np.n
     half = tall[order] / 2
     steps = np.r_[0.0, np.cumsum(half[:-1] + half[1:])]
     wanted = wish[order] - steps
-    # least squares under an order: the greatest of the smallest means (isotonic regression)
-    n = len(wanted)
-    fitted = [
-        max(min(wanted[j:k].mean() for k in range(i + 1, n + 1)) for j in range(i + 1))
-        for i in range(n)
-    ]
-    places = np.empty(n)
+    fitted = isotonic_regression(wanted).x  # least squares under an order
+    places = np.empty_like(steps)
     lowest, highest = low + half[0], high - half[-1] - steps[-1]
     places[order] = np.clip(fitted, lowest, max(lowest, highest)) + steps
     return places
