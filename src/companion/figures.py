@@ -337,7 +337,8 @@ def _place_of_name(
         if len(points):
             ends[line] = points[np.argmax(points[:, 0])]
     heights = np.array([ends[line][1] for line in curves])
-    places = _spread(heights, renderer.points_to_pixels(1.0) * tall, box.y0, box.y1)
+    pixels = np.asarray(renderer.points_to_pixels(tall), dtype=float)
+    places = _spread(heights, pixels, box.y0, box.y1)
     # right of lines without a name, too: none runs through a name
     right = max(x for x, _ in ends.values())
     return Affine2D().translate(min(right, box.x1), places[which])
@@ -359,7 +360,7 @@ def _spread(wish: np.ndarray, tall: np.ndarray, low: float, high: float) -> np.n
 def _dark(colour: Any) -> tuple[float, float, float]:
     """This colour, darkened until text of it has a contrast of 4.5 to white."""
     rgb = np.array(to_rgb(colour))
-    luminance = np.array([0.2126, 0.7152, 0.0722]) @ rgb**2.2
+    luminance = float(np.array([0.2126, 0.7152, 0.0722]) @ rgb**2.2)
     red, green, blue = rgb * min(1.0, 0.175 / max(luminance, 1e-9)) ** (1 / 2.2)
     return float(red), float(green), float(blue)
 
