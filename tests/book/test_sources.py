@@ -181,6 +181,8 @@ def test_every_exercise_says_its_kind_and_minutes(path):
     for exercise in found:
         assert FORM.match(exercise["text"].strip()), exercise["label"]
         assert not re.search(r"minutes|[Ww]arm-up|Break it|Main", exercise["title"])
+        warms_up = exercise["text"].strip().startswith("**Warm-up")
+        assert warms_up or "{dropdown} Hint" in exercise["text"], exercise["label"]
     kinds = [FORM.match(exercise["text"].strip())[1] for exercise in found]
     if path.stem not in {*WITHOUT_EXERCISES, "concordance"}:
         assert set(kinds) == {"Warm-up", "Main", "Break it"}
