@@ -248,13 +248,13 @@ def _leak_game(
             }
             _keep(kept.place, {**tables, "scale": _leak_scale(leak, game)})
             watch.report("games", 1, 1)
-        fixed = {
-            "trajectories": settings.size,
-            "random_share": settings.study.mixture.random_share,
-            "noise": settings.study.mixture.noise,
-            "updates": settings.updates[-1],
-        }
-        return _read(kept.place, fixed), kept.seconds
+    fixed = {
+        "trajectories": settings.size,
+        "random_share": settings.study.mixture.random_share,
+        "noise": settings.study.mixture.noise,
+        "updates": settings.updates[-1],
+    }
+    return _read(kept.place, fixed), kept.seconds  # the clock is read when the block has ended
 
 
 def _keep(place: Path, tables: dict[str, pd.DataFrame]) -> None:
