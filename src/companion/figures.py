@@ -351,7 +351,7 @@ def _spread(wish: np.ndarray, tall: np.ndarray, low: float, high: float) -> np.n
     steps = np.r_[0.0, np.cumsum(half[:-1] + half[1:])]
     wanted = wish[order] - steps
     fitted = isotonic_regression(wanted).x  # least squares under an order
-    places = np.empty_like(steps)
+    places = np.empty(len(wish))
     lowest, highest = low + half[0], high - half[-1] - steps[-1]
     places[order] = np.clip(fitted, lowest, max(lowest, highest)) + steps
     return places
