@@ -358,7 +358,7 @@ def _spread(wish: np.ndarray, tall: np.ndarray, low: float, high: float) -> np.n
 
 
 def _dark(colour: Any) -> tuple[float, float, float]:
-    """This colour, darkened until text of it has a contrast of 4.5 to white."""
+    """This colour, darkened until text of it has a contrast of about 4.5 to white."""
     rgb = np.array(to_rgb(colour))
     luminance = float(np.array([0.2126, 0.7152, 0.0722]) @ rgb**2.2)
     red, green, blue = rgb * min(1.0, 0.175 / max(luminance, 1e-9)) ** (1 / 2.2)

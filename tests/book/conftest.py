@@ -94,6 +94,13 @@ def visitor(shared_visitor):
 
 
 @pytest.fixture
+def tab_without_javascript(browser):
+    context = browser.new_context(java_script_enabled=False)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
 def visitor_of_files(browser):
     """A wide tab on the files themselves, without a server."""
     context = browser.new_context(viewport={"width": WIDTHS["desktop"], "height": 900})

@@ -127,16 +127,14 @@ def test_the_scorecard_shows_what_is_asked_for_and_the_address_keeps_it(visitor)
     assert visitor.trouble == []
 
 
-def test_the_scorecard_opens_without_javascript(browser, address):
-    context = browser.new_context(java_script_enabled=False)
-    tab = context.new_page()
+def test_the_scorecard_opens_without_javascript(tab_without_javascript, address):
+    tab = tab_without_javascript
     tab.goto(f"{address}/book/nb/scorecard.html")
     for chapter in tab.locator("details.scorecard-chapter").all():
         assert not chapter.locator("table").is_visible()
         chapter.locator("summary").first.click()
         tiles = chapter.locator(".tile").count()
         assert chapter.locator("tbody > tr").locator("visible=true").count() == tiles > 0
-    context.close()
 
 
 def test_a_wide_formula_scrolls_in_its_own_box_and_says_so(visitor):

@@ -411,11 +411,9 @@ def test_reset_brings_back_the_first_setting(visitor):
     assert said.inner_text() == before
 
 
-def test_without_javascript_the_figure_stays_and_the_page_says_so(browser, address):
-    context = browser.new_context(java_script_enabled=False)
-    tab = context.new_page()
+def test_without_javascript_the_figure_stays_and_the_page_says_so(tab_without_javascript, address):
+    tab = tab_without_javascript
     for page, names in placed().items():
         tab.goto(f"{address}/{page}")
         assert tab.locator("[data-explorer] noscript p").count() == len(names)
         assert tab.locator("article figure img").count() > 0
-    context.close()
