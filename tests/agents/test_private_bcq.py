@@ -90,7 +90,7 @@ def test_an_extreme_trajectory_neither_moves_the_sum_by_more_nor_breaks_it(scale
     assert np.isfinite(short).all()
     assert np.linalg.norm(short) <= 0.7 * (1 + 1e-5)
     settings = PrivateSettings(TINY, rate=1.0, divisor=6.0, clip=0.7, noise=1.0)
-    trained = private_bcq.train(mixed, np.ones(6, bool), settings, 3, seed=1)
+    trained = private_bcq.train(mixed, np.ones(6, bool), settings, 3, np.random.default_rng(1))
     assert np.isfinite(flat(trained)).all()
 
 
@@ -130,7 +130,7 @@ def test_a_step_without_noise_is_the_sum_of_clipped_gradients_through_adam():
     mean = jax.tree.map(lambda leaf: leaf / 4.0, total)
     change, _ = adam.update(mean, adam.init(start))
     expected = optax.apply_updates(start, change)
-    found = private_bcq.train(data, members, settings, 1, seed=9)
+    found = private_bcq.train(data, members, settings, 1, np.random.default_rng(9))
     np.testing.assert_allclose(
         flat(private_bcq._trainable(found)), flat(expected), rtol=1e-4, atol=2e-5
     )
@@ -143,7 +143,9 @@ def test_only_members_are_looked_at():
     data, members = episodes(), np.array([True, False, True, True, False, True])
     settings = PrivateSettings(TINY, rate=0.6, divisor=2.0, noise=1.0)
     other = Episodes(**data.arrays() | {"actions": data.actions * members[:, None, None]})
-    one, two = (private_bcq.train(x, members, settings, 3, seed=4) for x in (data, other))
+    one, two = (
+        private_bcq.train(x, members, settings, 3, np.random.default_rng(4)) for x in (data, other)
+    )
     np.testing.assert_array_equal(flat(one), flat(two))
 
 
@@ -174,7 +176,8 @@ def test_an_empty_data_set_gives_noise_alone_and_seeds_decide():
     data, none = episodes(), np.zeros(6, dtype=bool)
     settings = PrivateSettings(TINY, rate=0.5, divisor=3.0, noise=1.0)
     one, again, other = (
-        flat(private_bcq.train(data, none, settings, 2, seed=s)) for s in (1, 1, 2)
+        flat(private_bcq.train(data, none, settings, 2, np.random.default_rng(s)))
+        for s in (1, 1, 2)
     )
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
@@ -186,7 +189,7 @@ def test_what_makes_no_sense_is_refused():
     settings = PrivateSettings(TINY)
     for members in (np.ones(5, dtype=bool), np.ones(6)):
         with pytest.raises(ValueError, match="members must be 6 bools"):
-            private_bcq.train(data, members, settings, 1, 0)
+            private_bcq.train(data, members, settings, 1, np.random.default_rng(0))
     for change, message in (
         ({"rate": 0.0}, "rate"),
         ({"divisor": 0.0}, "divisor"),

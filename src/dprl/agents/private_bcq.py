@@ -93,7 +93,7 @@ def train(
     members: BoolArray,
     settings: PrivateSettings,
     steps: int,
-    seed: int,
+    rng: np.random.Generator,
     *,
     timeout_is_terminal: bool = False,
 ) -> BCQParameters:
@@ -108,7 +108,7 @@ def train(
     settings : PrivateSettings
     steps : int
         U >= 1.
-    seed : int
+    rng : numpy.random.Generator
         Of the networks, the samples and the noise.
     timeout_is_terminal : bool
         As for :meth:`dprl.agents.episodes.Episodes.transitions`.
@@ -128,7 +128,7 @@ def train(
     held = np.asarray(members)
     if held.dtype != np.bool_ or held.shape != (len(episodes),):
         raise ValueError(f"members must be {len(episodes)} bools, got {held.dtype} {held.shape}")
-    rng = np.random.default_rng(check.seed(seed))
+    check.generator(rng)
     rows, taken = poisson_samples(held, settings.rate, check.whole("steps", steps), rng)
     state = bcq.initialise(
         jax.random.key(int(rng.integers(2**31))),

@@ -118,7 +118,7 @@ def _shadows(run: AuditRun, done: Study, oracle: int) -> BCQPopulation:
 
 def _rows(run: AuditRun, done: Study, oracle: int) -> Iterator[dict[str, object]]:
     data = done.inputs[oracle][0]
-    critic = orl_auditor.train_critic(data, run.critic, run.seed)
+    critic = orl_auditor.train_critic(data, run.critic, jax.random.key(run.seed))
     key = jax.random.fold_in(jax.random.key(run.seed), oracle)
     shadows = orl_auditor.value_sequences(critic, _shadows(run, done, oracle), data, key)
     suspects = orl_auditor.value_sequences(critic, done.models, data, key)

@@ -159,6 +159,8 @@ class Leak:
     models : BCQPopulation
         After the last update: number ``o * settings.models + m`` is model m of the o-th oracle;
         the twins come after all models, ``O * settings.models + o * settings.twins + i``.
+    seconds : float
+        For training and scoring them, when it was computed; without collecting the trajectories.
     """
 
     settings: LeakSettings
@@ -171,6 +173,7 @@ class Leak:
     twin_scores: dict[str, FloatArray]
     returns: FloatArray
     models: BCQPopulation
+    seconds: float
 
 
 # -- computing --------------------------------------------------------------------------
@@ -214,6 +217,7 @@ def run(
         twin_scores={access: arrays[f"twins {access}"] for access in ACCESS},
         returns=arrays["returns"],
         models=models,
+        seconds=kept.seconds,
     )
 
 

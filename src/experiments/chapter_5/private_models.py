@@ -136,8 +136,9 @@ def train(run: PrivateRun, pools: Sequence[Episodes], epsilon: float) -> BCQPopu
             sizes = pool.observation_size, pool.action_size
             return bcq.initialise(jax.random.key(seed), *sizes, settings.bcq).parameters
         ends = run.study.timeout_is_terminal
+        rng = np.random.default_rng(seed)
         return private_bcq.train(
-            pool, members[at], settings, run.steps, seed, timeout_is_terminal=ends
+            pool, members[at], settings, run.steps, rng, timeout_is_terminal=ends
         )
 
     found = [one(at) for at in np.ndindex(members.shape[:2])]

@@ -19,7 +19,6 @@ A training uses all cores by itself (:mod:`dprl.agents.parallel`): one process a
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,14 +181,14 @@ def compute(
     the same four with ``benchmark`` for episodes of up to :data:`BENCHMARK_STEPS` steps, which
     published returns are of. Raises ``OutOfTime`` as :func:`experiments.chapter_5.study.run`.
     """
-    start, tables = time.perf_counter(), dict[str, pd.DataFrame]()
+    tables = dict[str, pd.DataFrame]()
     about: dict[str, Any] = {"settings": dataclasses.asdict(cell.of)}
     if isinstance(cell.of, LeakSettings):
         leak = leaks.run(cell.of, folder, watch)
         tables["leak"] = leak_tables.attack_table(leak)
         if cell.of.twins:
             tables["twins"] = leak_tables.twin_table(leak)
-        seconds = {"leak": time.perf_counter() - start}
+        seconds = {"leak": leak.seconds}
     else:
         done = study.run(cell.of, folder, watch)
         seconds = dict(done.seconds)

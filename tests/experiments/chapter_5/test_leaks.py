@@ -43,6 +43,7 @@ def made_up(settings, pools, score, twins=None, fresh=None):
         twin_scores=dict.fromkeys(leaks.ACCESS, twin_scores if twins is None else twins(values)),
         returns=np.zeros(values.shape[:3]),
         models=None,
+        seconds=0.0,
     )
 
 

@@ -31,7 +31,7 @@ def episodes(rng, n=6, t=5, lengths=None):
 def test_the_critic_learns_the_discounted_rewards_that_follow():
     data = episodes(np.random.default_rng(1), n=3, t=4, lengths=[4, 2, 3])
     settings = CriticSettings(hidden=(32, 32), discount=0.9, batch_size=64, steps=3_000)
-    critic = orl_auditor.train_critic(data, settings, seed=2)
+    critic = orl_auditor.train_critic(data, settings, jax.random.key(2))
     inputs = np.concatenate([data.observations[:, :-1], data.actions], axis=-1)
     found = np.asarray(mlp_apply(critic, inputs)[..., 0])
     for row, end in enumerate(data.lengths):
@@ -46,7 +46,7 @@ def test_values_are_those_of_the_models_answers():
     settings = BCQSettings(hidden=(8,), vae_hidden=(8,), acting_candidates=1)
     start = bcq_population.start(settings, 3, 2, [1, 2])
     models = bcq_population.BCQPopulation(settings, start.models.parameters)
-    critic = orl_auditor.train_critic(data, CriticSettings(hidden=(8,), steps=1), seed=1)
+    critic = orl_auditor.train_critic(data, CriticSettings(hidden=(8,), steps=1), jax.random.key(1))
     key = jax.random.key(7)
     found = orl_auditor.value_sequences(critic, models, data, key)
     assert found.shape == (2, 4, 5)

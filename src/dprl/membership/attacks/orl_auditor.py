@@ -82,14 +82,14 @@ class _Steps(NamedTuple):
     last: jax.Array
 
 
-def train_critic(episodes: Episodes, settings: CriticSettings, seed: int) -> Params:
+def train_critic(episodes: Episodes, settings: CriticSettings, key: jax.Array) -> Params:
     """The auditor's critic of a data set; rewards are divided by the largest one in size.
 
     Nothing is counted after the last step of a trajectory, also where it ended by the clock.
     """
     check.instance("episodes", episodes, Episodes)
     check.instance("settings", settings, CriticSettings)
-    first, second = jax.random.split(jax.random.key(check.seed(seed)))
+    first, second = jax.random.split(key)
     inputs = np.concatenate([episodes.observations[:, :-1], episodes.actions], axis=-1)
     following = np.concatenate([inputs[:, 1:], np.zeros_like(inputs[:, :1])], axis=1)
     ends = np.arange(episodes.t_max) == episodes.lengths[:, None] - 1
