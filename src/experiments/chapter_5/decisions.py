@@ -20,6 +20,7 @@ import pandas as pd
 from scipy import stats
 
 from dprl._validation import FloatArray
+from experiments.chapter_5.dataset_audit import KINDS
 
 #: Of the intervals that rules look at.
 CONFIDENCE = 0.99
@@ -205,6 +206,50 @@ def run_d_trend(table: pd.DataFrame, environment: str) -> Decision:
     else:
         outcome = "undecided"
     return Decision(outcome, {environment: found})
+
+
+def orl_auditor(found: pd.DataFrame) -> Decision:
+    """ORL-Auditor: does it tell the data set that was used, or whose policy made it?
+
+    ``found`` is ``orl-auditor`` (:func:`experiments.chapter_5.dataset_audit.table`). Looks at the
+    shares of suspects that are accepted on most trajectories, by the L1 distance, with 95 %
+    intervals over data sets:
+
+    * "tells the data set": of those trained on it at least 90 %, of the same oracle's at most 10 %;
+    * "tells the oracle": of both at least half, of other oracles' at most 10 %;
+    * "undecided": anything else.
+    """
+    rows = found[found["distance"] == "l1"]
+    shares = rows.groupby(["kind", "audited"])["majority"].mean()
+    ends = {kind: over_oracles(shares[kind].to_numpy(), 0.95) for kind in KINDS}
+    trained, same, other = (float(rows[rows["kind"] == kind]["majority"].mean()) for kind in KINDS)
+    if trained >= 0.9 and same <= 0.1:
+        outcome = "tells the data set"
+    elif min(trained, same) >= 0.5 and other <= 0.1:
+        outcome = "tells the oracle"
+    else:
+        outcome = "undecided"
+    return Decision(outcome, ends)
+
+
+def against_threshold(table: pd.DataFrame) -> pd.Series:
+    """Which attacks with shadow models read better than one threshold for all trajectories?
+
+    ``table`` is ``attacks-today`` (:func:`experiments.chapter_5.shadow_tables.table`). The result
+    has the index ``trajectories, access, attack, shadows``, without thresholds, and of the 95 %
+    intervals of the AUC says
+
+    * "better": the lower end is above the threshold's upper end;
+    * "worse": the upper end is below the threshold's lower end;
+    * "undecided": anything else.
+    """
+    keys = ["trajectories", "access", "attack", "shadows"]
+    rows = table[table["attack"] != "threshold"].set_index(keys)
+    plain = table[(table["attack"] == "threshold") & (table["shadows"] == "own")]
+    plain = plain.set_index(keys[:2]).loc[rows.index.droplevel([2, 3])]
+    better = rows["auc_low"].to_numpy() > plain["auc_high"].to_numpy()
+    worse = rows["auc_high"].to_numpy() < plain["auc_low"].to_numpy()
+    return pd.Series(np.select([better, worse], ["better", "worse"], "undecided"), rows.index)
 
 
 def _outcome(ends: Iterable[Interval], found: str, what: str) -> str:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from experiments.chapter_5 import decisions
+from experiments.chapter_5.dataset_audit import KINDS
 
 SPREAD = np.array([-1, 1, -1, 1, -1, 1, -1, 1])
 
@@ -151,3 +152,49 @@ def test_a_missing_score_is_named():
 def test_one_oracle_gives_no_interval():
     with pytest.raises(ValueError, match="at least two"):
         decisions.over_oracles(np.array([0.5]))
+
+
+@pytest.mark.parametrize(
+    ("trained", "same", "other", "outcome"),
+    [
+        (1.0, 0.0, 0.0, "tells the data set"),
+        (1.0, 1.0, 0.0, "tells the oracle"),
+        (1.0, 1.0, 0.5, "undecided"),
+        (0.5, 0.0, 0.0, "undecided"),
+    ],
+)
+def test_orl_auditor(trained, same, other, outcome):
+    shares = dict(zip(KINDS, (trained, same, other), strict=True))
+    rows = [
+        {"audited": o, "distance": distance, "kind": kind, "majority": i < 2 * share}
+        for o in range(4)
+        for kind, share in shares.items()
+        for i in range(2)
+        for distance in ("l1", "l2")
+    ]
+    table = pd.DataFrame(rows)
+    table.loc[table["distance"] == "l2", "majority"] ^= True  # does not count
+    found = decisions.orl_auditor(table)
+    assert found.outcome == outcome
+    assert [one.mean for one in found.evidence.values()] == [trained, same, other]
+
+
+def test_attacks_are_read_against_the_threshold_of_the_same_access_and_size():
+    def row(trajectories, attack, low, high, shadows="own"):
+        keys = {"trajectories": trajectories, "access": "every-state", "attack": attack}
+        return {**keys, "shadows": shadows, "auc_low": low, "auc_high": high}
+
+    table = pd.DataFrame(
+        [
+            row(20, "threshold", 0.7, 0.8),
+            row(20, "threshold", 0.1, 0.9, "other"),  # the same order: not what is compared with
+            row(20, "lira-online", 0.81, 0.9),
+            row(20, "lira-offline", 0.79, 0.9),
+            row(20, "lira-offline", 0.5, 0.69, "other"),
+            row(400, "threshold", 0.5, 0.51),
+            row(400, "lira-online", 0.4, 0.49),
+        ]
+    )
+    found = decisions.against_threshold(table)
+    assert found.tolist() == ["better", "undecided", "worse", "worse"]
+    assert found.index[-1] == (400, "every-state", "lira-online", "own")
