@@ -305,6 +305,13 @@ def test_above_the_threshold_total_utility_is_never_better():
     assert tested > 10_000
 
 
+def test_an_epsilon_that_promises_nothing_is_refused():
+    assert lim.least_noise_signal(lim.LARGEST_EPSILON, 1e-6) > 1_000
+    for function in (lim.least_noise_signal, lim.safe_fraction, lim.total_threshold):
+        with pytest.raises(ValueError, match="epsilon must be at most 1e\\+06, got 1e\\+300"):
+            function(1e300, 1e-6)
+
+
 @pytest.mark.parametrize(("eps", "delta"), PROMISES)
 def test_the_exact_average_agrees_with_both_theorems(eps, delta):
     mu, q0 = (
