@@ -64,12 +64,15 @@ class Reached(NamedTuple):
 class Sources:
     """The modules below a folder of packages, read and never imported.
 
-    The file ``cache`` keeps what was read, with the digests of the files.
+    The file ``cache`` keeps what was read, with the digests of the files. With ``packages`` only
+    these count.
     """
 
-    def __init__(self, folder: Path, cache: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, cache: Path | None = None, packages: Sequence[str] = ("",)
+    ) -> None:
         self._paths: dict[str, Path] = {}
-        for path in sorted(folder.rglob("*.py")):
+        for path in sorted(path for name in packages for path in (folder / name).rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             self._paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
         self._modules: dict[str, Module] = {}
@@ -369,8 +372,14 @@ OWN_ROOT = Path(__file__).resolve().parents[2]
 
 @functools.cache
 def own_sources() -> Sources:
-    """The packages beside this one, as they were when this process first asked."""
-    return sources_of(OWN_ROOT)
+    """The packages beside this one, as they were when this process first asked.
+
+    Where they are installed, without a repository, there are others beside them.
+    """
+    folder = Path(__file__).resolve().parents[1]
+    if folder == OWN_ROOT / "src":
+        return sources_of(OWN_ROOT)
+    return Sources(folder, packages=("companion", "dprl", "experiments"))
 
 
 def full_name(thing: object) -> str:

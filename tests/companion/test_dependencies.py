@@ -1,8 +1,11 @@
 """What code reaches: in small packages whose answer is known, and in this repository."""
 
 import ast
+import os
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +15,7 @@ from companion.dependencies import OWN_ROOT, Sources, sources_of
 from companion.files import source_path
 from companion.page_code import code_of_page
 from companion.units import digest_of, program_of, units_of
+from experiments.chapter_5 import leaks
 
 SOURCES = {
     "__init__": "",
@@ -158,6 +162,29 @@ def copy(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pages():
     return site.pages(OWN_ROOT)
+
+
+def test_installed_packages_have_the_same_code_as_in_the_repository(copy, tmp_path):
+    installed = tmp_path / "site-packages"
+    shutil.copytree(copy / "src", installed)
+    (installed / "another.py").write_text("x = 1\n")
+    program = (
+        "from companion.dependencies import code_of, own_sources\n"
+        "from experiments.chapter_5 import leaks\n"
+        "assert 'another' not in own_sources()\n"
+        "print(code_of(leaks.run))\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [dependencies.code_of(leaks.run)]
+    assert not (tmp_path / "_build").exists()
 
 
 def of_all_pages(root, pages):
