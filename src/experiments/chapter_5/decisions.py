@@ -244,12 +244,16 @@ def against_threshold(table: pd.DataFrame) -> pd.Series:
     * "undecided": anything else.
     """
     keys = ["trajectories", "access", "attack", "shadows"]
-    rows = table[table["attack"] != "threshold"].set_index(keys)
+    rows = table[table["attack"] != "threshold"]
     plain = table[(table["attack"] == "threshold") & (table["shadows"] == "own")]
-    plain = plain.set_index(keys[:2]).loc[rows.index.droplevel([2, 3])]
-    better = rows["auc_low"].to_numpy() > plain["auc_high"].to_numpy()
-    worse = rows["auc_high"].to_numpy() < plain["auc_low"].to_numpy()
-    return pd.Series(np.select([better, worse], ["better", "worse"], "undecided"), rows.index)
+    ends = ["auc_low", "auc_high"]
+    both = rows[keys + ends].merge(
+        plain[keys[:2] + ends], on=keys[:2], how="left", suffixes=("", "_plain")
+    )
+    better = both["auc_low"] > both["auc_high_plain"]
+    worse = both["auc_high"] < both["auc_low_plain"]
+    said = np.select([better, worse], ["better", "worse"], "undecided")
+    return pd.Series(said, pd.MultiIndex.from_frame(both[keys]))
 
 
 def _outcome(ends: Iterable[Interval], found: str, what: str) -> str:
