@@ -25,7 +25,7 @@ _TARGET = re.compile(r"\(([\w.:-]+)\)=")
 _ROLE = re.compile(r"\{([\w:-]+)\}`([^`]+)`")
 #: The end of a formula that has a number, and a link to what has a label.
 _EQUATION = re.compile(r"\$\$ \((\S+)\)")
-_LABELLED = re.compile(r"\[([^\[\]]*)\]\(((?:eq|sec|ex|verify|mutation)-[\w-]+)\)")
+_LABELLED = re.compile(r"\[([^\[\]]*)\]\(([\w-]+)\)")
 #: A link to a page that is on the site only.
 _ELSEWHERE = re.compile(r"\[([^\[\]]+)\]\((?!https?:)[^()\s]+\.md(?:#[^()\s]*)?\)")
 _FIGURE = re.compile(r":+\{glue:figure\}.*\n(?::[\w-]+:.*\n)*?:name: (\S+)")

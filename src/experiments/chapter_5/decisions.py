@@ -20,7 +20,6 @@ import pandas as pd
 from scipy import stats
 
 from dprl._validation import FloatArray
-from experiments.chapter_5.dataset_audit import KINDS
 
 #: Of the intervals that rules look at.
 CONFIDENCE = 0.99
@@ -221,8 +220,9 @@ def orl_auditor(found: pd.DataFrame) -> Decision:
     """
     rows = found[found["distance"] == "l1"]
     shares = rows.groupby(["kind", "audited"])["majority"].mean()
-    ends = {kind: over_oracles(shares[kind].to_numpy(), 0.95) for kind in KINDS}
-    trained, same, other = (float(rows[rows["kind"] == kind]["majority"].mean()) for kind in KINDS)
+    kinds = ("trained on it", "same oracle", "other oracle")
+    ends = {kind: over_oracles(shares[kind].to_numpy(), 0.95) for kind in kinds}
+    trained, same, other = rows.groupby("kind")["majority"].mean()[[*kinds]]
     if trained >= 0.9 and same <= 0.1:
         outcome = "tells the data set"
     elif min(trained, same) >= 0.5 and other <= 0.1:
