@@ -236,15 +236,18 @@ def table_5_2(table: pd.DataFrame) -> pd.DataFrame:
 def tables(found: AttackResults) -> dict[str, pd.DataFrame]:
     """The tables that are recorded of the attacks on a study, by name.
 
-    ``table-5-2`` and ``table-5-2-draws`` (:func:`table_5_2`), ``roc``, the curves of figure 5.5 and
-    of its control, ``clipping`` and ``temporal-correlation``.
+    ``table-5-2`` and ``table-5-2-draws`` (:func:`table_5_2`; of single draws those with labels as
+    printed), ``roc``, the curves of figure 5.5 and of its control, ``clipping`` and
+    ``temporal-correlation``.
     """
+    draws_of = table_5_2(found.per_draw)
+    as_printed = (draws_of[["training", "labels"]] == "as-printed").all(axis=1)
     roc, known = found.roc, ["as-printed", "same-oracle"]
     kept = roc["length"] == roc["t_max"]
     kept &= roc["training"].isin(known) & roc["labels"].isin(known)
     return {
         "table-5-2": table_5_2(found.table),
-        "table-5-2-draws": table_5_2(found.per_draw),
+        "table-5-2-draws": draws_of[as_printed].reset_index(drop=True),
         "roc": roc[kept].drop(columns="length").reset_index(drop=True),
         "clipping": clipping(found.table),
         "temporal-correlation": temporal_correlation(found.table),
