@@ -1,17 +1,11 @@
 """The names in front, each with its part: the one list of them, which ``__init__`` reads too."""
 
-from dprl.bandits import thompson_sampling as thompson_sampling
 from dprl.evaluation import lsl as lsl
 from dprl.evaluation import lsw as lsw
 from dprl.evaluation import rmse as rmse
 from dprl.features import aggregation as aggregation
-from dprl.features import operator_norm as operator_norm
 from dprl.features import tabular as tabular
-from dprl.intervals import clopper_pearson as clopper_pearson
 from dprl.mdp import Chain as Chain
-from dprl.mdp import MarkovDecisionProcess as MarkovDecisionProcess
-from dprl.mdp import MarkovRewardProcess as MarkovRewardProcess
-from dprl.mdp import policy_iteration as policy_iteration
 from dprl.membership.metrics import ConfusionCounts as ConfusionCounts
 from dprl.membership.metrics import clustered_interval as clustered_interval
 from dprl.membership.metrics import roc_curve as roc_curve
@@ -22,7 +16,6 @@ from dprl.privacy.gaussian import classical_gaussian_sigma as classical_gaussian
 from dprl.privacy.gaussian import gaussian_delta as gaussian_delta
 from dprl.privacy.gaussian_pair import gaussian_pair_delta as gaussian_pair_delta
 from dprl.privacy.guarantee import Guarantee as Guarantee
-from dprl.privacy.laplace import laplace_delta as laplace_delta
 from dprl.privacy.noisy_gradients import noisy_gradient_sigma as noisy_gradient_sigma
 from dprl.privacy.smooth_sensitivity import GaussianSmoothing as GaussianSmoothing
 from dprl.privacy.smooth_sensitivity import smoothing_constants as smoothing_constants
@@ -37,7 +30,6 @@ from dprl.private_evaluation.subsample_and_average import Draws as Draws
 from dprl.private_evaluation.subsample_and_average import (
     subsample_and_average as subsample_and_average,
 )
-from dprl.private_evaluation.subsamples import draw_subsamples as draw_subsamples
 from dprl.trajectories import FirstVisitReturns as FirstVisitReturns
 from dprl.trajectories import VisitStatistics as VisitStatistics
 from dprl.trajectories import chain_first_visit_returns as chain_first_visit_returns

@@ -185,7 +185,7 @@ class LoopArguments:
         return self.first.n_features
 
     @property
-    def marks(self) -> list[int]:
+    def read_after(self) -> list[int]:
         """Iterations after which the state is read."""
         return sorted({*self.at, self.iterations})
 
@@ -250,7 +250,7 @@ def _trial_data(plan: LoopArguments, trial: int) -> AnyStatistics:
 
 
 def run(plan: LoopArguments, groups: range) -> tuple[FloatArray, IntArray, FloatArray]:
-    """One block: iterates at the marks (marks, settings, trials, 2n), clipped steps, norms."""
+    """One block: iterates as read (readings, settings, trials, 2n), clipped steps, norms."""
     trials = range(groups[0] * _GROUP, min(plan.trials, (groups[-1] + 1) * _GROUP))
     width = len(groups) * _GROUP
     data = [
@@ -273,7 +273,7 @@ def run(plan: LoopArguments, groups: range) -> tuple[FloatArray, IntArray, Float
     inputs = [_Inputs.empty(plan, data[0], len(groups)) for _ in range(2)]
     readers: list[Any] = [None, None]  # what was computed last from each of them
     chunk = inputs[0].drawn.shape[0]
-    bounds = sorted({*plan.marks, *range(0, plan.iterations, chunk)})
+    bounds = sorted({*plan.read_after, *range(0, plan.iterations, chunk)})
     # All calls have one length, so one program is compiled; steps of size 0 fill them up.
     length = max(b - a for a, b in itertools.pairwise(bounds))
     out = []
@@ -291,7 +291,7 @@ def run(plan: LoopArguments, groups: range) -> tuple[FloatArray, IntArray, Float
             live = np.arange(length) < b - a
             rows, noise = inputs[turn].piece(begin, length)
             state = readers[turn] = advance(state, rows, noise, step, live, scale, clip)
-            if b in plan.marks:
+            if b in plan.read_after:
                 now = np.concatenate([np.asarray(s, np.float64) for s in state[:2]], axis=cut)
                 now = now.transpose((0, 2, 1) if is_bidiagonal else (1, 0, 2))
                 out.append(now[:, : len(trials)])

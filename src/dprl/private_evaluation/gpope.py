@@ -318,13 +318,13 @@ def gpope_runs_not_private(
         parts = joblib.Parallel(n_jobs=workers, max_nbytes="1M")(
             joblib.delayed(loop.run)(plan, block) for block in blocks
         )
-    at_marks, clipped, largest = (
+    readings, clipped, largest = (
         np.concatenate(piece, axis=axis)
         for piece, axis in zip(zip(*parts, strict=True), (2, 1, 1), strict=True)
     )
-    theta, w = at_marks[..., : plan.n], at_marks[..., plan.n :]
+    theta, w = readings[..., : plan.n], readings[..., plan.n :]
     at = tuple(descent.at)
-    kept = [plan.marks.index(i) for i in at]
+    kept = [plan.read_after.index(i) for i in at]
     return Iterates(theta[-1], w[-1], at, theta[kept], w[kept], clipped.astype(np.int64), largest)
 
 

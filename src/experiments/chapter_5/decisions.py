@@ -81,18 +81,19 @@ def run_a(by_oracle: pd.DataFrame) -> Decision:
     ``by_oracle`` is ``run-a-games-by-oracle``. Looks at the AUC of members against held-out
     trajectories by :data:`ROLL_OUT_SCORES`, after the first and the last number of updates:
 
-    * "leak after longer training": a lower end above 1/2 at the last look, and none at the first;
-    * "leak all along": a lower end above 1/2 at the last look, and one at the first;
-    * "no leak above 0.55": no such lower end at the last look, both upper ends at most 0.55;
+    * "leak after longer training": a lower end above 1/2 after the last, and none after the first;
+    * "leak all along": a lower end above 1/2 after the last, and one after the first;
+    * "no leak above 0.55": no such lower end after the last, both upper ends at most 0.55;
     * "undecided": anything else.
     """
-    looks = sorted(by_oracle["updates"].unique())
+    updates = sorted(by_oracle["updates"].unique())
+    at_first, at_last = updates[0], updates[-1]
     ends = {
         (name, at): _auc(by_oracle[by_oracle["updates"] == at], name)
-        for at in (looks[0], looks[-1])
+        for at in (at_first, at_last)
         for name in ROLL_OUT_SCORES
     }
-    first, last = ([ends[name, at] for name in ROLL_OUT_SCORES] for at in (looks[0], looks[-1]))
+    first, last = ([ends[name, at] for name in ROLL_OUT_SCORES] for at in (at_first, at_last))
     early = any(one.low > 0.5 for one in first)
     found = "leak all along" if early else "leak after longer training"
     outcome = _outcome(last, found, "leak")

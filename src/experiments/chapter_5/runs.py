@@ -55,13 +55,13 @@ class Cell:
     """One part of a run: a study, or models of random halves of an oracle's pool.
 
     The game is what is asked of the models: of a leak at the end, of a study after each of
-    ``looks``, numbers of ``bcq_evaluated_at`` or ``bcq_updates``; the attacks of table 5.2 are on a
-    study.
+    ``asked_after``, numbers of ``bcq_evaluated_at`` or ``bcq_updates``; the attacks of table 5.2
+    are on a study.
     """
 
     of: StudySettings | LeakSettings
     game: GameSettings | None = None
-    looks: tuple[int, ...] = ()
+    asked_after: tuple[int, ...] = ()
     attacks: AttackSettings | None = None
 
     @property
@@ -75,7 +75,7 @@ class Cell:
         return self.of.study if isinstance(self.of, LeakSettings) else self.of
 
 
-_LOOKS = (3_000, 6_000, 15_000, 30_000)
+_A_EVALUATED_AT = (3_000, 6_000, 15_000, 30_000)
 _A = StudySettings(
     "Hopper-v5",
     50,
@@ -85,7 +85,7 @@ _A = StudySettings(
     trajectories=400,
     bcq=BCQSettings.laptop(),
     bcq_updates=60_000,
-    bcq_evaluated_at=_LOOKS,
+    bcq_evaluated_at=_A_EVALUATED_AT,
     evaluate_every=10_000,
 )
 _B = LeakSettings(
@@ -132,7 +132,7 @@ _NO_NETWORK = GameSettings(rollouts=5, network=None)
 
 #: The cells of each run, in the order in which they are computed.
 RUNS: dict[str, tuple[Cell, ...]] = {
-    "A": (Cell(_A, GameSettings(), (*_LOOKS, _A.bcq_updates)),),
+    "A": (Cell(_A, GameSettings(), (*_A_EVALUATED_AT, _A.bcq_updates)),),
     "B": tuple(Cell(replace(_B, size=size), GameSettings(rollouts=20)) for size in (20, 100)),
     "C": tuple(
         Cell(
@@ -174,9 +174,9 @@ def compute(
     game ``games`` and ``games-by-oracle`` (:func:`experiments.chapter_5.games.table`) and
     ``scale``; a study without one has ``leak``.
 
-    ``scale`` has a row for the oracles of a study and one for the models after each look:
-    ``environment, t_max, algorithm, steps`` (of the environment, or updates), ``epochs`` of a
-    model, ``agents``; of greedy episodes up to T_max ``return_mean, return_low, return_high``
+    ``scale`` has a row for the oracles of a study and one for the models after each number of
+    updates: ``environment, t_max, algorithm, steps`` (of the environment, or updates), ``epochs``
+    of a model, ``agents``; of greedy episodes up to T_max ``return_mean, return_low, return_high``
     (undiscounted; 95 % intervals over oracles) and ``return_per_step``, reward by step; and
     the same four with ``benchmark`` for episodes of up to :data:`BENCHMARK_STEPS` steps, which
     published returns are of. Raises ``OutOfTime`` as :func:`experiments.chapter_5.study.run`.
@@ -205,17 +205,17 @@ def compute(
         if isinstance(cell.of, LeakSettings):
             played, seconds["games"] = _leak_game(leak, cell.game, folder, watch)
         else:
-            played, seconds["games"] = _study_games(done, cell.game, cell.looks, watch)
+            played, seconds["games"] = _study_games(done, cell.game, cell.asked_after, watch)
         tables |= played
     return tables, about | {"seconds": {name: round(spent, 1) for name, spent in seconds.items()}}
 
 
 def _study_games(
-    done: Study, asked: GameSettings, looks: tuple[int, ...], watch: Watch
+    done: Study, asked: GameSettings, asked_after: tuple[int, ...], watch: Watch
 ) -> tuple[dict[str, pd.DataFrame], float]:
     parts, total = [], 0.0
-    for number, updates in enumerate(looks):
-        watch.report("games", number, len(looks))
+    for number, updates in enumerate(asked_after):
+        watch.report("games", number, len(asked_after))
         key = fingerprint(code_of(games.score, games.table, _study_scale), asked, updates)
         with computed_once(done.folder / f"game-{key}", watch) as kept:
             if not kept.done:
@@ -224,7 +224,7 @@ def _study_games(
                 _keep(kept.place, {**tables, "scale": _study_scale(done, updates, game)})
             parts.append(_read(kept.place, {"updates": updates}))
         total += kept.seconds
-    watch.report("games", len(looks), len(looks))
+    watch.report("games", len(asked_after), len(asked_after))
     joined = {name: pd.concat([one[name] for one in parts], ignore_index=True) for name in parts[0]}
     joined["scale"] = joined["scale"].drop_duplicates(ignore_index=True)
     return joined, total
