@@ -2,7 +2,7 @@
 
 ``QUICK`` is what the pages compute: one study of minutes on two cores, in which BCQ's targets
 choose among 5 proposals instead of 10. The command ``python -m experiments.chapter_5`` computes
-the two others. ``laptop``: six studies, within an hour on two cores with their attacks and leaks.
+the two others. ``laptop``: leaks of three sizes, 21 minutes on two cores.
 ``paper``: network sizes of the thesis; first two studies of 8 oracles at half the thesis's steps
 (their names end in "-reduced"), then all ten of table 5.2 at one million steps and updates. They
 need a GPU.
@@ -63,25 +63,15 @@ QUICK = Sizes((STUDY,), (ATTACKS,), (LEAK,))
 
 # -- a laptop ---------------------------------------------------------------------------
 
-_OF_LAPTOP = tuple(
-    StudySettings(
-        name,
-        t_max,
-        oracles=8,
-        ddpg=DDPGSettings.laptop(),
-        ddpg_steps=20_000,
-        trajectories=200 if t_max == 200 else 400,
-        bcq=BCQSettings.laptop(),
-        bcq_updates=3_000,
-    )
-    for name, t_max in (
-        ("Hopper-v5", 50),
-        ("Hopper-v5", 100),
-        ("HalfCheetah-v5", 50),
-        ("Hopper-v5", 10),
-        ("HalfCheetah-v5", 100),
-        ("Hopper-v5", 200),
-    )
+_OF_LAPTOP = StudySettings(
+    "Hopper-v5",
+    t_max=50,
+    oracles=8,
+    ddpg=DDPGSettings.laptop(),
+    ddpg_steps=20_000,
+    trajectories=400,
+    bcq=BCQSettings.laptop(),
+    bcq_updates=3_000,
 )
 
 
@@ -105,19 +95,13 @@ def _leaks(study: StudySettings, updates: dict[int, tuple[int, ...]]) -> tuple[L
     )
 
 
+#: The cells of table 5.2 at this size are run D of :mod:`experiments.chapter_5.runs`.
 LAPTOP = Sizes(
-    studies=_OF_LAPTOP,
-    attacks=tuple(
-        AttackSettings(
-            tcn=TCNSettings.narrow(),
-            lengths=clipping_lengths(study),
-            resnet=ResNetSettings(width=16, steps=80) if clipping_lengths(study) else None,
-        )
-        for study in _OF_LAPTOP
-    ),
-    # as many updates at last as in the studies; with 400 trajectories scoring takes longest
+    studies=(),
+    attacks=(),
+    # as many updates at last as in the study; with 400 trajectories scoring takes longest
     leaks=_leaks(
-        _OF_LAPTOP[0], {20: (1_000, 2_000, 3_000), 100: (1_000, 2_000, 3_000), 400: (3_000,)}
+        _OF_LAPTOP, {20: (1_000, 2_000, 3_000), 100: (1_000, 2_000, 3_000), 400: (3_000,)}
     ),
 )
 
@@ -161,7 +145,7 @@ def scale(*studies: StudySettings) -> str:
     The steps of an oracle and the updates of a model against the million of the thesis (section
     5.7.2); empty if no study has fewer.
 
-    >>> scale(STUDY, *LAPTOP.studies)
+    >>> scale(STUDY, LAPTOP.leaks[0].study)
     'DDPG 15,000 to 20,000 of 1,000,000 steps, BCQ 2,000 to 3,000 of 1,000,000 updates'
     >>> scale(PAPER.studies[-1])
     ''
