@@ -216,6 +216,25 @@ def integer_array(name: str, values: ArrayLike) -> FloatArray:
     return raw.astype(np.float64)
 
 
+def integers(
+    name: str, values: ArrayLike, least: int | None = None, ndim: int | None = None
+) -> IntArray:
+    """Integers >= least, of an integer type unless there are none; copied."""
+    try:
+        raw = unmasked(name, values)
+    except MaskedError:
+        raise
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{name} must be an array of integers: {error}") from None
+    if ndim is not None and raw.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {raw.shape}")
+    if raw.size and raw.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers, got {raw.dtype}")
+    if least is not None and raw.size and raw.min() < least:
+        raise ValueError(f"{name} must be at least {least}, got {raw.min()}")
+    return np.array(raw, dtype=np.int64)
+
+
 def weight_vector(name: str, weights: ArrayLike, n_states: int) -> FloatArray:
     """Non-negative weights, one per state, not all zero. A scalar is not spread."""
     w = finite_array(name, weights, ndim=1)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dprl import _passes
 from dprl import _validation as check
@@ -61,13 +61,13 @@ class Batch:
 
     def __post_init__(self) -> None:
         n = check.whole("n_states", self.n_states)
-        lengths = _integers("lengths", self.lengths)
+        lengths = check.integers("lengths", self.lengths, ndim=1)
         if lengths.size == 0:
             raise ValueError("a batch needs at least one trajectory, got none")
         if (lengths < 1).any():
             i = int(np.flatnonzero(lengths < 1)[0])
             raise ValueError(f"trajectory {i} is empty; each needs at least one step")
-        states = _integers("states", self.states)
+        states = check.integers("states", self.states, ndim=1)
         if states.size != lengths.sum():
             raise ValueError(
                 f"states holds {states.size} steps, but lengths sum to {lengths.sum()}"
@@ -81,7 +81,7 @@ class Batch:
                 f"rewards must have one entry per step, {states.size}, got {rewards.size}"
             )
         if self.actions is not None:
-            actions = _integers("actions", self.actions)
+            actions = check.integers("actions", self.actions, ndim=1)
             if actions.shape != states.shape:
                 raise ValueError(
                     f"actions must have one entry per step, {states.size}, got {actions.size}"
@@ -118,11 +118,11 @@ class Batch:
                     )
         flat = [step for row in rows for step in row]
         return cls(
-            states=_integers("states", [step[0] for step in flat]),
+            states=check.integers("states", [step[0] for step in flat], ndim=1),
             rewards=check.finite_array("rewards", [step[2] for step in flat]),
-            lengths=_integers("lengths", [len(row) for row in rows]),
+            lengths=check.integers("lengths", [len(row) for row in rows], ndim=1),
             n_states=n_states,
-            actions=_integers("actions", [step[1] for step in flat]),
+            actions=check.integers("actions", [step[1] for step in flat], ndim=1),
         )
 
     @classmethod
@@ -266,7 +266,7 @@ class VisitStatistics:
 
     def __post_init__(self) -> None:
         m = check.whole("n_trajectories", self.n_trajectories)
-        counts = _integers("counts", self.counts, ndim=None)
+        counts = check.integers("counts", self.counts)
         means = check.finite_array("mean_returns", self.mean_returns)
         if counts.ndim == 0 or counts.size == 0 or means.shape != counts.shape:
             raise ValueError(
@@ -634,15 +634,3 @@ def _first_visits(batch: Batch, discount: float) -> _passes.FirstVisits:
     check.instance("batch", batch, Batch)
     gamma = check.below_one("discount", discount)
     return _passes.first_visits(batch.states, batch.rewards, batch.lengths, batch.n_states, gamma)
-
-
-def _integers(name: str, values: ArrayLike, ndim: int | None = 1) -> IntArray:
-    try:
-        x = check.unmasked(name, values)
-    except ValueError as error:
-        raise ValueError(f"{name} must be an array of integers: {error}") from None
-    if ndim is not None and x.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimension(s), got shape {x.shape}")
-    if x.size and not np.issubdtype(x.dtype, np.integer):
-        raise ValueError(f"{name} must be integers, got {x.dtype}")
-    return x.astype(np.int64)

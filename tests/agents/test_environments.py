@@ -393,7 +393,7 @@ def test_other_bad_calls_are_refused(hoppers):
     for ages in ([0, 51], [0], [-1, 0]):
         with pytest.raises(ValueError, match=r"in 0 \.\.\. 50"):
             hoppers.restore(hoppers.full_states, np.array(ages))
-    with pytest.raises(TypeError, match="integers"):
+    with pytest.raises(ValueError, match="integers"):
         hoppers.restore(hoppers.full_states, np.zeros(2))
 
 

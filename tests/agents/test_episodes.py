@@ -132,7 +132,7 @@ def good():
         ({"lengths": np.array([0, 3])}, "1 ... T = 3"),
         ({"lengths": np.array([3, 4])}, "1 ... T = 3"),
         ({"lengths": np.array([3, 2])}, "zero beyond"),
-        ({"lengths": np.array([[3], [3]])}, "one dimension"),
+        ({"lengths": np.array([[3], [3]])}, "1 dimension"),
         ({"terminated": np.array([1, 0])}, "bool"),
         ({"initial_states": np.zeros(2)}, "2 dimension"),
     ],
@@ -144,7 +144,7 @@ def test_bad_episodes_are_refused(change, message):
 
 
 def test_lengths_are_integers_and_episodes_exist():
-    with pytest.raises(TypeError, match="integers"):
+    with pytest.raises(ValueError, match="integers"):
         Episodes(**(good() | {"lengths": np.array([3.0, 3.0])}))
     with pytest.raises(ValueError, match="at least one episode"):
         Episodes(**{name: array[:0] for name, array in good().items()})

@@ -302,7 +302,7 @@ BAD = {
     "size above n": (lambda: b.missed_given_data(5, [1], 6), ValueError, "size"),
     "visits above n": (lambda: b.missed_given_data(5, [6], 2), ValueError, "visits"),
     "negative visits": (lambda: b.missed_given_data(5, [-1], 2), ValueError, "visits"),
-    "visits not integers": (lambda: b.missed_given_data(5, [1.5], 2), TypeError, "visits"),
+    "visits not integers": (lambda: b.missed_given_data(5, [1.5], 2), ValueError, "visits"),
     "probability above one": (lambda: b.missed([1.2], 2), ValueError, "visit_probabilities"),
     "size zero": (lambda: b.missed([0.5], 0), ValueError, "size"),
     "missing of another length": (

@@ -359,13 +359,11 @@ class ParallelEnvironments:
         """
         self._check_open()
         rows = check.finite_array("full_states", full_states, ndim=2)
-        ages = np.asarray(elapsed)
+        ages = check.integers("elapsed", elapsed)
         if rows.shape != self._batch.state.shape:
             raise ValueError(
                 f"full_states must have shape {self._batch.state.shape}, got {rows.shape}"
             )
-        if ages.dtype.kind not in "iu":
-            raise TypeError(f"elapsed must be integers, got {ages.dtype}")
         if ages.shape != (self.count,) or ages.min() < 0 or ages.max() > self.t_max:
             raise ValueError(
                 f"elapsed must be {self.count} numbers of steps in 0 ... {self.t_max}, got {ages}"

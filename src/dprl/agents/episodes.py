@@ -163,7 +163,7 @@ class Episodes:
             "observations": _float32("observations", observations, 3),
             "actions": _float32("actions", actions, 3),
             "rewards": _float32("rewards", rewards, 2),
-            "lengths": _whole_lengths(lengths),
+            "lengths": check.integers("lengths", lengths, ndim=1),
             "terminated": _flags("terminated", terminated),
             "initial_states": check.finite_array("initial_states", initial_states, ndim=2),
         }
@@ -275,12 +275,3 @@ class Episodes:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All arrays by name: what ``Episodes(**arrays)`` makes the same episodes of."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def _whole_lengths(lengths: ArrayLike) -> IntArray:
-    x = np.asarray(lengths)
-    if x.dtype.kind not in "iu":
-        raise TypeError(f"lengths must be integers, got {x.dtype}")
-    if x.ndim != 1:
-        raise ValueError(f"lengths must have one dimension, got shape {x.shape}")
-    return x.astype(np.int64)

@@ -115,9 +115,7 @@ def missed_given_data(n: int, visits: ArrayLike, size: int) -> FloatArray:
     count, k = check.whole("n", n), check.whole("size", size)
     if k > count:
         raise ValueError(f"size must not exceed the {count} trajectories, got {k}")
-    raw = check.unmasked("visits", visits)
-    if raw.dtype.kind not in "iu":
-        raise TypeError(f"visits must be integers, got {raw.dtype}")
+    raw = check.integers("visits", visits)
     if raw.size and (raw.min() < 0 or raw.max() > count):
         raise ValueError(f"visits must lie in 0 .. {count}, the number of trajectories")
     distinct, where = np.unique(raw, return_inverse=True)

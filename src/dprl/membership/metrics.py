@@ -493,9 +493,7 @@ def clustered_interval(
     """
     x = check.finite_array("values", values, ndim=1)
     level = check.open_unit("confidence", confidence)
-    members = np.asarray(clusters)
-    if members.dtype.kind not in "iu":
-        raise ValueError(f"clusters must be whole numbers, got {members.dtype}")
+    members = check.integers("clusters", clusters)
     if members.ndim == 1:
         members = members[:, None]
     if members.ndim != 2 or members.shape[0] != x.size or members.size == 0:

@@ -103,7 +103,7 @@ def padding_share(lengths: ArrayLike, length: int) -> FloatArray:
     >>> padding_share([10, 50, 200], 50).tolist()
     [0.8, 0.0, 0.0]
     """
-    ends = _integers("lengths", lengths, 1)
+    ends = check.integers("lengths", lengths, 1)
     if ends.ndim != 1:
         raise ValueError(f"lengths must be a vector, got shape {ends.shape}")
     share: FloatArray = 1 - np.minimum(ends, check.whole("length", length)) / length
@@ -213,10 +213,10 @@ class LabelledPairs:
             )
         columns: dict[str, NDArray[Any]] = {"labels": labels.copy()}
         for name, shape in (("inputs", (n, 2)), ("outputs", (n, 2)), ("states", (n,))):
-            columns[name] = _integers(name, getattr(self, name), 0)
+            columns[name] = check.integers(name, getattr(self, name), 0)
             if columns[name].shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, got {columns[name].shape}")
-        pool = np.unique(_integers("pool", self.pool, 0).reshape(-1, 3), axis=0)
+        pool = np.unique(check.integers("pool", self.pool, 0).reshape(-1, 3), axis=0)
         for name, rows in (*columns.items(), ("pool", pool)):
             if rows.ndim == 2 and rows.size and rows[:, 1].max() > 1:
                 raise ValueError(f"each half in {name} must be 0 or 1, got {rows[:, 1].max()}")
@@ -261,7 +261,7 @@ class LabelledPairs:
         raw = np.asarray(indices)
         if raw.dtype == bool and raw.shape == self.labels.shape:
             raw = np.flatnonzero(raw)
-        at = _integers("indices", raw, 0)
+        at = check.integers("indices", raw, 0)
         if at.ndim != 1 or at.size == 0:
             raise ValueError(f"indices must be a vector of at least one, got shape {at.shape}")
         if at.max() >= len(self):
@@ -301,7 +301,7 @@ class DataFormatter:
         self._sets = {False: inputs, True: outputs}
         self._length = length
         self._rng = None if decorrelated is None else check.generator(decorrelated)
-        self._states = None if states is None else _integers("states", states, 0)
+        self._states = None if states is None else check.integers("states", states, 0)
         if self._states is not None:
             if self._states.ndim != 1 or self._states.size == 0:
                 raise ValueError("states must be a vector of at least one index")
@@ -524,20 +524,9 @@ def _starts(name: str, recorded: Recorded) -> FloatArray:
 
 
 def _lengths(values: ArrayLike, n: int, steps: int) -> IntArray:
-    x = _integers("lengths", values, 1)
+    x = check.integers("lengths", values, 1)
     if x.shape != (n,):
         raise ValueError(f"lengths must have one entry per trajectory, {n}, got shape {x.shape}")
     if x.max() > steps:
         raise ValueError(f"lengths must be at most {steps}, the steps of actions, got {x.max()}")
     return x
-
-
-def _integers(name: str, values: ArrayLike, least: int) -> IntArray:
-    raw = np.asarray(values)
-    if raw.size == 0:
-        return np.empty(raw.shape, dtype=np.int64)
-    if raw.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be whole numbers, got {raw.dtype}")
-    if raw.min() < least:
-        raise ValueError(f"{name} must be at least {least}, got {raw.min()}")
-    return np.array(raw, dtype=np.int64)
