@@ -1,4 +1,4 @@
-r"""The relative membership inference attack (RMIA) over shadow models and a population.
+r"""The robust membership inference attack (RMIA) over shadow models and a population.
 
 Like LiRA (:mod:`dprl.membership.attacks.lira`) it asks whether a model fits the accused record x
 better than models do in general. It compares the answer with those for *population* records z,
