@@ -16,7 +16,7 @@ SITE = ROOT / site.SITE
 PAGES = [f"{entry}.html" for entry in site.toc_entries(ROOT)]
 # In pixels at 1280 of width: how tall a page may be, where its first figure must have begun, and
 # what a reader of the start page sees without scrolling far.
-MOST_HEIGHT, FIRST_FIGURE, ONE_SCREEN = 14_000, 2_000, 1_000
+MOST_HEIGHT, FIRST_FIGURE, ONE_SCREEN = 13_000, 2_000, 1_000
 PLACES = (
     "query => [...document.querySelectorAll(query)].filter(e => e.offsetParent)"
     ".map(e => e.getBoundingClientRect()).map(e => [e.top + scrollY, e.bottom + scrollY])"
