@@ -20,12 +20,12 @@ from dprl import (
     GaussianSmoothing,
     classical_gaussian_sigma,
     gaussian_delta,
-    laplace_delta,
     lsw_smooth_bound,
 )
 from dprl.bounds import binomial_visits, gpope_privacy, lsw_utility, subsampling_limits
 from dprl.bounds.subsampling_utility import section_4_5_avss_squared, utility_ratio
 from dprl.membership.gaussian_game import GaussianGame
+from dprl.privacy import laplace_delta
 from dprl.private_evaluation import choice
 from experiments.chapter_3 import FEATURES, chain_features
 
