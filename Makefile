@@ -6,9 +6,6 @@ JOBS    ?= 2
 PROFILE ?= quick
 PORT    ?= 8000
 
-# On a slow machine XLA would complain of that on stderr, where a page must not write.
-export TF_CPP_MIN_LOG_LEVEL ?= 3
-
 VENV  := .venv
 PY    := $(VENV)/bin/python
 # Written last: says which lock file is installed completely, and for which folder.

@@ -291,6 +291,8 @@ def page_environment(root: Path, page: str, profile: str, workers: int = 1) -> d
         "PYTHONHASHSEED": "0",
         "SOURCE_DATE_EPOCH": "0",
         "MPLCONFIGDIR": str(_font_cache(root)),
+        # On a slow machine XLA would complain of that on stderr, where a page must not write.
+        "TF_CPP_MIN_LOG_LEVEL": "3",
     }
 
 

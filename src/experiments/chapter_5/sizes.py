@@ -63,7 +63,8 @@ QUICK = Sizes((STUDY,), (ATTACKS,), (LEAK,))
 
 # -- a laptop ---------------------------------------------------------------------------
 
-_OF_LAPTOP = StudySettings(
+#: The study of the leaks, and of the attacks and the audit of today at their large size.
+LAPTOP_STUDY = StudySettings(
     "Hopper-v5",
     t_max=50,
     oracles=8,
@@ -101,7 +102,7 @@ LAPTOP = Sizes(
     attacks=(),
     # as many updates at last as in the study; with 400 trajectories scoring takes longest
     leaks=_leaks(
-        _OF_LAPTOP, {20: (1_000, 2_000, 3_000), 100: (1_000, 2_000, 3_000), 400: (3_000,)}
+        LAPTOP_STUDY, {20: (1_000, 2_000, 3_000), 100: (1_000, 2_000, 3_000), 400: (3_000,)}
     ),
 )
 
@@ -145,7 +146,7 @@ def scale(*studies: StudySettings) -> str:
     The steps of an oracle and the updates of a model against the million of the thesis (section
     5.7.2); empty if no study has fewer.
 
-    >>> scale(STUDY, LAPTOP.leaks[0].study)
+    >>> scale(STUDY, LAPTOP_STUDY)
     'DDPG 15,000 to 20,000 of 1,000,000 steps, BCQ 2,000 to 3,000 of 1,000,000 updates'
     >>> scale(PAPER.studies[-1])
     ''

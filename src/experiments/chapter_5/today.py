@@ -35,7 +35,7 @@ from experiments.chapter_5.dataset_audit import AuditRun
 from experiments.chapter_5.leaks import LeakSettings
 from experiments.chapter_5.private_models import PrivateRun
 
-_STUDY = replace(sizes.LAPTOP.leaks[0].study, trajectories=1_000, name="Hopper-v5-50-today")
+_STUDY = replace(sizes.LAPTOP_STUDY, trajectories=1_000, name="Hopper-v5-50-today")
 
 #: Leaks of the run "shadows".
 SHADOWS = {
@@ -99,7 +99,7 @@ PRIVATE = {
 #: Audits of the run "audit".
 AUDIT = {
     "small": AuditRun(sizes.STUDY, oracles=(0, 1)),
-    "large": AuditRun(sizes.LAPTOP.leaks[0].study, oracles=tuple(range(8)), shadows=15),
+    "large": AuditRun(sizes.LAPTOP_STUDY, oracles=tuple(range(8)), shadows=15),
 }
 
 
