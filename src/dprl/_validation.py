@@ -208,12 +208,7 @@ def binary_array(name: str, values: ArrayLike, ndim: int | None = None) -> BoolA
 
 def integer_array(name: str, values: ArrayLike) -> FloatArray:
     """Integers >= 1, as floats."""
-    raw = unmasked(name, values)
-    if raw.dtype.kind not in "iu":
-        raise TypeError(f"{name} must hold integers, got {values!r}")
-    if (raw < 1).any():
-        raise ValueError(f"{name} must be at least 1, got {raw.min()}")
-    return raw.astype(np.float64)
+    return integers(name, values, 1).astype(np.float64)
 
 
 def integers(
@@ -230,6 +225,8 @@ def integers(
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {raw.shape}")
     if raw.size and raw.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers, got {raw.dtype}")
+    if raw.size and raw.max() > LARGEST_WHOLE:
+        raise ValueError(f"{name} must be at most 2^63 - 1, got {raw.max()}")
     if least is not None and raw.size and raw.min() < least:
         raise ValueError(f"{name} must be at least {least}, got {raw.min()}")
     return np.array(raw, dtype=np.int64)

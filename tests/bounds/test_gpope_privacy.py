@@ -134,6 +134,7 @@ BAD = [
     (law.lemma_1_corrected, (1.5, 1.0, 10), {}, "whole"),
     (law.log_moment_pair, (0, 1.0, 10), {}, "order lambda"),
     (law.log_moment_pair, (1, 1.0, 10), {"sensitivity": 0.0}, "sensitivity"),
+    (law.lemma_1_corrected, (1e16, 1.0, 10), {}, "orders up to 10,000,000"),
     (law.equation_b_13_printed, (1.0, 1.0, 10), {}, "alpha"),
     (law.equation_b_13_corrected, (1, 1.0, 10), {}, "order lambda"),
     (law.lemma_3, (0.5, 1.0, 1.0), {}, "alpha"),

@@ -444,3 +444,8 @@ def test_bad_input_is_refused(case):
 def test_a_change_of_another_type_is_refused():
     with pytest.raises(TypeError, match="must be a Replacement"):
         bounds.lemma_3_9_corrected([1.0], ([1.0], [True]), [[1.0]], [1.0], 1.0)
+
+
+def test_a_coefficient_is_one_number():
+    with pytest.raises(TypeError, match="coefficient must be a real number"):
+        bounds.lemma_3_11_constant([1.0], 9, np.empty(0))

@@ -540,3 +540,10 @@ def test_a_state_that_is_never_visited_stops_the_risk_from_vanishing():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_sums_that_are_empty_or_too_long():
+    assert bv.expected_inverse_square([], 0.5).shape == (0,)
+    assert bv.expected_smooth_term([], 0.5, 0.1).shape == (0,)
+    with pytest.raises(ValueError, match="at most 30,000,000 are summed"):
+        bv.expected_inverse_square(10**16, 0.5)

@@ -21,7 +21,12 @@ from dprl.privacy import (
     gaussian_delta,
     subsample_and_average_utility,
 )
-from dprl.privacy.averages import averaged_gaussian_delta, averaged_gaussian_mu
+from dprl.privacy.averages import (
+    LARGEST_EPSILON,
+    averaged_gaussian_delta,
+    averaged_gaussian_epsilon,
+    averaged_gaussian_mu,
+)
 from dprl.privacy.subsampling import inversion_printed
 
 SETTINGS = 20_000
@@ -306,8 +311,15 @@ def test_above_the_threshold_total_utility_is_never_better():
 
 
 def test_an_epsilon_that_promises_nothing_is_refused():
-    assert lim.least_noise_signal(lim.LARGEST_EPSILON, 1e-6) > 1_000
-    for function in (lim.least_noise_signal, lim.safe_fraction, lim.total_threshold):
+    assert lim.least_noise_signal(LARGEST_EPSILON, 1e-6) > 1_000
+    functions = (
+        lim.least_noise_signal,
+        lim.safe_fraction,
+        lim.total_threshold,
+        functools.partial(averaged_gaussian_mu, 0.5, 4),
+        functools.partial(u.utility_ratio, 10, 4, 10, calibration="average", variance=0.2),
+    )
+    for function in functions:
         with pytest.raises(ValueError, match="epsilon must be at most 1e\\+06, got 1e\\+300"):
             function(1e300, 1e-6)
 
@@ -443,6 +455,10 @@ def test_the_three_calibrations_are_in_order():
             "delta \\+ tail",
         ),
         (lambda: lim.safe_fraction(0.0, 0.1), "positive"),
+        (lambda: u.equation_4_21_printed(1.5, 2), "m must be integers"),
+        (lambda: u.theorem_4_17_printed(10, 2.0, 3, 0.5), "m must be integers"),
+        (lambda: averaged_gaussian_mu(0.1, 5, 1.0, 5e-324), "delta must be at least"),
+        (lambda: averaged_gaussian_epsilon(1.0, 0.1, 5, 5e-324), "delta must be at least"),
         (lambda: lim.total_threshold(0.1, 0.0), "strictly between"),
         (
             lambda: u.utility_ratio(10, 1, 5, 0.5, 0.1, calibration="loose", variance=0.1),
@@ -458,8 +474,6 @@ def test_bad_values_are_refused(call, message):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: u.equation_4_21_printed(1.5, 2),
-        lambda: u.theorem_4_17_printed(10, 2.0, 3, 0.5),
         lambda: lim.safe_fraction("1", 0.1),
     ],
 )

@@ -248,6 +248,20 @@ def test_extreme_inputs_stay_finite():
     assert gaussian_pair_delta(1e-30, 1.0, np.nextafter(1.0, 2.0), 0.1) == 0.0
 
 
+@pytest.mark.parametrize("unit", [2.0**-1000, 2.0**900])
+def test_units_of_any_size(unit):
+    for function in (gaussian_pair_delta, gaussian_pair_tail, gaussian_pair_renyi):
+        assert function(unit, unit, 2 * unit, 0.5) == function(1.0, 1.0, 2.0, 0.5)
+    assert gaussian_pair_epsilon(unit, unit, 2 * unit, 0.1) == gaussian_pair_epsilon(1, 1, 2, 0.1)
+
+
+@pytest.mark.parametrize("sigmas", [(1.0, 2.0), (2.0, 1.0)])
+def test_far_apart(sigmas):
+    assert gaussian_pair_delta(1e10, *sigmas, 0.5) == pytest.approx(1, rel=1e-6)
+    divergence = gaussian_pair_renyi(1e10, *sigmas, 1.0)
+    assert gaussian_pair_epsilon(1e10, *sigmas, 0.5) == pytest.approx(divergence, rel=1e-6)
+
+
 @settings(deadline=None)
 @given(st.floats(0.0, 3.0), st.floats(-0.3, 0.3), st.floats(1e-12, 0.5), st.integers(1, 20))
 def test_epsilon_is_the_inverse(shift, log_ratio, delta, d):
@@ -293,6 +307,8 @@ def test_renyi_divergence_is_infinite_from_one_order_on():
         ((1.0, 1.0, 1.0, -0.1), "epsilon"),
         ((float("nan"), 1.0, 1.0, 0.1), "distance"),
         ((1.0, 1.0, 1.0, 0.1, 0), "dimension"),
+        ((1.0, 1.0, 1e300, 0.1), "may differ by a factor of at most"),
+        ((1e11, 1.0, 2.0, 0.1), "distance must be at most"),
     ],
 )
 def test_bad_input(arguments, message):
@@ -303,8 +319,9 @@ def test_bad_input(arguments, message):
 def test_bad_input_elsewhere():
     with pytest.raises(TypeError, match="dimension"):
         gaussian_pair_delta(1.0, 1.0, 1.0, 0.1, 2.5)
-    with pytest.raises(ValueError, match="delta"):
-        gaussian_pair_epsilon(1.0, 1.0, 1.0, 1.0)
+    for delta in (1.0, 5e-324):
+        with pytest.raises(ValueError, match="delta"):
+            gaussian_pair_epsilon(1.0, 1.0, 1.0, delta)
     with pytest.raises(ValueError, match="order"):
         gaussian_pair_renyi(1.0, 1.0, 1.0, 0.0)
     with pytest.raises(ValueError, match="last axis"):

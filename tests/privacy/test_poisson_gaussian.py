@@ -9,6 +9,7 @@ from scipy import integrate, optimize, stats
 from dprl.privacy.gaussian import gaussian_delta
 from dprl.privacy.poisson_gaussian import (
     ACCURACY,
+    SMALLEST_NOISE,
     poisson_gaussian_epsilon,
     poisson_gaussian_noise,
 )
@@ -67,6 +68,7 @@ def test_the_noise_is_the_least_one_up_to_its_accuracy(epsilon, rate, steps):
 def test_what_makes_no_sense_is_refused():
     for change, name in (
         ({"noise": 0.0}, "noise"),
+        ({"noise": 1e-300}, "noise must be at least 0.1"),
         ({"rate": 0.0}, "rate"),
         ({"steps": 0}, "steps"),
         ({"delta": 0.0}, "delta"),
@@ -76,3 +78,8 @@ def test_what_makes_no_sense_is_refused():
             poisson_gaussian_epsilon(**(fine | change))
     with pytest.raises(ValueError, match="epsilon"):
         poisson_gaussian_noise(0.0, 1e-5, 0.5, 2)
+
+
+@pytest.mark.parametrize(("epsilon", "rate"), [(1e300, 0.5), (1.0, 1e-300)])
+def test_where_no_noise_is_needed_the_smallest_is_given(epsilon, rate):
+    assert poisson_gaussian_noise(epsilon, 1e-5, rate, 2) == SMALLEST_NOISE

@@ -321,6 +321,8 @@ PROMISE = {"epsilon": 1.0, "delta": 0.1, "rng": np.random.default_rng(1)}
         (lambda: control.dp_apvi(np.full((1, 1, 1, 1), 0.5), [[0.0]], **PROMISE), "whole"),
         (lambda: control.dp_apvi(np.ones((1, 1, 1, 1)), [[2.0]], **PROMISE), r"\[0, 1\]"),
         (lambda: control.Pessimism(failure=0.0), "failure"),
+        (lambda: control.consistent_counts(1.0, 1.0, 0.0), "triples must have the shape"),
+        (lambda: control.consistent_counts([[1.0]], [1.0, 2.0], 0.0), "triples must have"),
     ],
 )
 def test_bad_input_gets_a_clear_error(call, message):

@@ -568,3 +568,14 @@ def test_bad_input(case):
     call, words = BAD[case]
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("promise", "budget", "kind"),
+    [(1.0, None, "Promise"), (private.Promise(1.0, 1e-5), 0, "Budget")],
+)
+def test_a_promise_and_a_budget_are_objects(promise, budget, kind):
+    problem = private.Problem(10, [1.0], private.LSW(tabular(1), [1.0], f_max=1))
+    for function in (private.subsampling_candidates, private.choose_subsampling):
+        with pytest.raises(TypeError, match=f"must be a {kind}"):
+            function(problem, promise, budget)

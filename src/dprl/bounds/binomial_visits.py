@@ -34,6 +34,8 @@ SMALLEST_PROBABILITY = 1e-70
 
 # Terms of one block of binomial sums held in memory at once.
 _BLOCK = 2_000_000
+#: Of one setting: that of m = 10^13 at p = 1/2, in about five seconds.
+MOST_TERMS = 30_000_000
 
 
 def lemma_3_14_printed(b: ArrayLike, a: ArrayLike) -> FloatArray:
@@ -214,7 +216,7 @@ def expected_smooth_term(m: ArrayLike, p: ArrayLike, beta: ArrayLike) -> FloatAr
 
     h is that of :func:`equation_3_50_corrected`. Terms are left out only where
     Bernstein's inequality puts less than 1e-16 of the two parts of the sum:
-    O(min(m, sqrt(m p (1 - p)) + 50)) are summed.
+    O(min(m, sqrt(m p (1 - p)) + 50)) are summed, at most ``MOST_TERMS``.
 
     m trajectories (whole numbers >= 1), p the probability of a visit in [0, 1], beta > 0.
 
@@ -334,8 +336,15 @@ def _positive_part(m: FloatArray, p: FloatArray, beta: FloatArray | None) -> Flo
         stops = np.stack([high, np.where(apart, other_high, other_low - 1)], axis=1)
     else:
         starts, stops = low[:, None], high[:, None]
+    terms = (stops - starts + 1).sum(axis=1)
+    if (terms > MOST_TERMS).any():
+        raise ValueError(
+            f"m is too large: {terms.max():.1g} terms, at most {MOST_TERMS:,} are summed"
+        )
     lengths = (stops - starts + 1).astype(np.int64)
     out = np.empty(trials.size)
+    if not out.size:
+        return out.reshape(m.shape)
     per_setting = lengths.sum(axis=1)
     # settings of about _BLOCK terms together
     block = np.cumsum(per_setting) // _BLOCK

@@ -47,6 +47,8 @@ from dprl.privacy import noisy_gradient_delta
 QUANTITIES = ("epsilon", "delta", "N", "sigma", "m")
 #: From this sigma on the first entry of the minimum in lemma 1 is the smaller one.
 SWITCH = math.sqrt(1 / math.log(2))
+#: Up to here all terms of (2) and (3) are summed.
+LARGEST_ORDER = 10**7
 
 
 # -- Lemma 1 ----------------------------------------------------------------------------------
@@ -362,6 +364,8 @@ def _log_sum(
     """ln(1 + sum_{j=2}^k of the terms) at k = lambda + 1, given j and (j - 1) eps_0(j)."""
     noise, s = check.positive("sigma", sigma), check.positive("sensitivity", sensitivity)
     whole = check.whole_array("the order lambda = alpha - 1", lam)
+    if (whole > LARGEST_ORDER).any():
+        raise ValueError(f"orders up to {LARGEST_ORDER:,} are summed, got {whole.max():g}")
     out = np.empty(whole.shape)
     for at in np.ndindex(whole.shape):
         k = int(whole[at]) + 1

@@ -323,7 +323,8 @@ def lemma_3_11_constant(weights: ArrayLike, n_trajectories: int, coefficient: fl
     """
     rho = check.finite_array("weights", weights, ndim=1)
     m = check.whole("n_trajectories", n_trajectories)
-    return float(lsl_local_bound(np.full(rho.size, m), rho, m, coefficient))
+    c = check.positive("coefficient", coefficient)
+    return float(lsl_local_bound(np.full(rho.size, m), rho, m, c))
 
 
 def lsl_global_sensitivity_bound(

@@ -45,9 +45,6 @@ from dprl.privacy.averages import averaged_gaussian_mu
 #: phi(1): the second derivative of Phi is nowhere below minus this.
 _STEEPEST = math.exp(-0.5) / math.sqrt(2 * math.pi)
 
-#: Largest epsilon of a promise: far beyond it a root takes seconds, and then fails.
-LARGEST_EPSILON = 1e6
-
 
 def least_noise_signal(epsilon: float, delta: float) -> float:
     """mu: sensitivity over standard deviation of the analytic Gaussian mechanism, to twelve digits.
@@ -230,9 +227,7 @@ class PlainMechanism(NamedTuple):
 
 
 def _plain(epsilon: float, delta: float) -> PlainMechanism:
-    if check.positive("epsilon", epsilon) > LARGEST_EPSILON:
-        raise ValueError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon!r}")
-    return plain_mechanism(float(epsilon), check.open_unit("delta", delta))
+    return plain_mechanism(check.positive("epsilon", epsilon), check.open_unit("delta", delta))
 
 
 @functools.lru_cache(maxsize=4096)

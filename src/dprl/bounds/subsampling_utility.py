@@ -397,7 +397,7 @@ def utility_ratio(
     >>> [round(float(x), 2) for x in found]
     [13.76, 1.12, 12.64]
     """
-    if calibration not in ("printed", "tight", "average"):
+    if not isinstance(calibration, str) or calibration not in ("printed", "tight", "average"):
         raise ValueError(f"calibration must be printed, tight or average, got {calibration!r}")
     eps, d = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
     (records, size), count = checked_records(n, k), check.integer_array("m", m)

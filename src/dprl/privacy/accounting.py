@@ -84,6 +84,7 @@ from dprl.privacy.averages import (
     averaged_mu,
     checked_setting,
     ever_drawn,
+    resolved_delta,
     root_above_zero,
 )
 from dprl.privacy.gaussian import analytic_gaussian_sigma
@@ -206,7 +207,7 @@ def subsampled_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float
     2.541
     """
     size, q, number = _setting(mu, fraction, m)
-    return _composed_epsilon(size, q, number, resolved_delta(delta))
+    return _composed_epsilon(size, q, number, resolved_delta(delta, SMALLEST_DELTA))
 
 
 def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float) -> float:
@@ -250,7 +251,7 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
     True
     """
     _, q, number = _setting(1.0, fraction, m, most=MOST_SEARCHED)
-    eps, target = check.positive("epsilon", epsilon), resolved_delta(delta)
+    eps, target = check.positive("epsilon", epsilon), resolved_delta(delta, SMALLEST_DELTA)
     if eps > LARGEST_EPSILON:
         raise ValueError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon!r}")
     return _largest_mu(q, number, eps, target)
@@ -537,14 +538,3 @@ def _setting(
     if number > most:
         raise ValueError(f"m must be at most {most} releases, got {m!r}")
     return size, q, number
-
-
-def resolved_delta(delta: float, least: float = SMALLEST_DELTA) -> float:
-    """A delta in [least, 1): double precision resolves no smaller one here."""
-    target = check.open_unit("delta", delta)
-    if target < least:
-        raise ValueError(
-            f"delta must be at least {least:g}, which is what double precision resolves here; "
-            f"got {delta!r}"
-        )
-    return target

@@ -20,6 +20,11 @@ from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.privacy.gaussian import analytic_gaussian_sigma
 
+#: Of a promise for which a mu is searched: far beyond it the root takes seconds, and then fails.
+LARGEST_EPSILON = 1e6
+#: Smaller numbers have fewer digits.
+LEAST_DELTA = 1e-300
+
 
 def averaged_gaussian_delta(mu: float, fraction: float, m: int, epsilon: float) -> float:
     """delta(epsilon) of the explicit pair of averages, the larger of both orders.
@@ -45,13 +50,13 @@ def averaged_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float) 
     """Least epsilon of the explicit pair of averages at a given delta.
 
     mu, fraction and m as in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`, delta in
-    (0, 1). At least 0, and a lower bound on what any accountant may report.
+    [1e-300, 1). At least 0, and a lower bound on what any accountant may report.
 
     >>> round(averaged_gaussian_epsilon(0.5, 0.1, 100, delta=1e-5), 3)
     2.191
     """
     size, q, number = checked_setting(mu, fraction, m)
-    target = check.open_unit("delta", delta)
+    target = resolved_delta(delta)
 
     def excess(eps: float) -> float:
         return math.log(max(averaged_delta(size, q, number, eps), 1e-320) / target)
@@ -62,15 +67,17 @@ def averaged_gaussian_epsilon(mu: float, fraction: float, m: int, delta: float) 
 def averaged_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float) -> float:
     """Largest mu at which the explicit pair of averages needs no more than delta at epsilon.
 
-    fraction and m as in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`, epsilon > 0,
-    delta in (0, 1). An upper bound on the mu that any accountant may allow; infinite if delta >= 1
-    - (1-q)^m.
+    fraction and m as in :func:`~dprl.privacy.accounting.subsampled_gaussian_delta`, epsilon > 0 and
+    at most ``LARGEST_EPSILON``, delta in [1e-300, 1). An upper bound on the mu that any accountant
+    may allow; infinite if delta >= 1 - (1-q)^m.
 
     >>> round(averaged_gaussian_mu(0.1, 100, epsilon=1.0, delta=1e-5), 3)
     0.257
     """
     q, number = check.fraction("fraction", fraction), check.whole("m", m)
-    eps, target = check.positive("epsilon", epsilon), check.open_unit("delta", delta)
+    eps, target = check.positive("epsilon", epsilon), resolved_delta(delta)
+    if eps > LARGEST_EPSILON:
+        raise ValueError(f"epsilon must be at most {LARGEST_EPSILON:g}, got {epsilon!r}")
     return averaged_mu(q, number, eps, target)
 
 
@@ -152,6 +159,17 @@ def root_above_zero(excess: Callable[[float], float]) -> float:
     while excess(high) > 0:
         high *= 2
     return float(optimize.brentq(excess, 0.0, high, xtol=1e-13, rtol=1e-11))
+
+
+def resolved_delta(delta: float, least: float = LEAST_DELTA) -> float:
+    """A delta in [least, 1): double precision resolves no smaller one here."""
+    target = check.open_unit("delta", delta)
+    if target < least:
+        raise ValueError(
+            f"delta must be at least {least:g}, which is what double precision resolves here; "
+            f"got {delta!r}"
+        )
+    return target
 
 
 def checked_setting(mu: float, fraction: float, m: int) -> tuple[float, float, int]:

@@ -46,6 +46,7 @@ keeps the same promise where D/sigma is at most 100.
 from __future__ import annotations
 
 import decimal
+import math
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,12 +54,14 @@ from scipy import special
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
-from dprl.privacy.averages import root_above_zero
+from dprl.privacy.averages import resolved_delta, root_above_zero
 from dprl.privacy.gaussian import gaussian_delta
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _WIDEST = 0.5  # panel of the quadrature, in units of sigma_1; the integrand varies over ~ 1
 _TAIL = 90.0  # what is left out is e^{-_TAIL/2} of what is kept
+_LARGEST_RATIO = 1e20  # of the sigmas
+_FARTHEST = 1e10  # in units of sigma: of r, some digits are left
 _NOTHING = 1e-100  # a distance below it, in units of sigma, is no distance
 _DEBYE = 100.0  # order from which the uniform expansion of the Bessel function is used
 
@@ -115,7 +118,8 @@ def gaussian_pair_delta(
     ----------
     distance, sigma, sigma_other, epsilon : float
         Distance D of the two means, >= 0, in the units of sigma; standard deviations of the first
-        and of the second distribution, > 0; epsilon >= 0.
+        and of the second distribution, > 0, neither more than 1e20 times the other, nor D more
+        than 1e10 times the first; epsilon >= 0.
     dimension : int
         d >= 1.
 
@@ -165,14 +169,14 @@ def gaussian_pair_epsilon(
 ) -> float:
     """Least eps >= 0 with delta(eps) <= delta: the inverse of :func:`gaussian_pair_delta`.
 
-    Parameters as there, delta in (0, 1); one order only. To ten digits; 0 if the total variation
-    distance is at most delta.
+    Parameters as there, delta in [1e-300, 1); one order only. To ten digits; 0 if the total
+    variation distance is at most delta.
 
     >>> round(gaussian_pair_epsilon(1.0, 2.846924442403095, 2.846924442403095, 0.1), 6)
     0.1
     """
     shift, s1, s2 = _pair(distance, sigma, sigma_other)
-    target, d = check.open_unit("delta", delta), check.whole("dimension", dimension)
+    target, d = resolved_delta(delta), check.whole("dimension", dimension)
 
     def excess(eps: float) -> float:
         return float(np.log(max(_delta(shift, s1, s2, eps, d), 1e-320) / target))
@@ -207,14 +211,33 @@ def gaussian_pair_renyi(
     if mixed <= 0:
         return float("inf")
     mean_part = a * (shift / s1) ** 2 / (2 * mixed)
+    log_quotient = _log_quotient(h, s2, s1)
     if abs(a - 1) < 1e-7:  # the limit; its error is of the order of the difference
-        return float(mean_part + d / 2 * (np.log1p(h) - h / (1 + h)))
-    return float(mean_part + d / (2 * (a - 1)) * (a * np.log1p(h) - np.log(mixed)))
+        return float(mean_part + d / 2 * (log_quotient - h * (s1 / s2) ** 2))
+    return float(mean_part + d / (2 * (a - 1)) * (a * log_quotient - np.log(mixed)))
 
 
 def _pair(distance: float, sigma: float, sigma_other: float) -> tuple[float, float, float]:
+    """The three numbers, divided by a power of two near sigma: exact, and no square overflows."""
     shift = check.not_negative("distance", distance)
-    return shift, check.positive("sigma", sigma), check.positive("sigma_other", sigma_other)
+    s1, s2 = check.positive("sigma", sigma), check.positive("sigma_other", sigma_other)
+    if not 1 / _LARGEST_RATIO <= s1 / s2 <= _LARGEST_RATIO:
+        raise ValueError(
+            f"sigma and sigma_other may differ by a factor of at most {_LARGEST_RATIO:g}, "
+            f"got {sigma!r} and {sigma_other!r}"
+        )
+    if shift / s1 > _FARTHEST:
+        raise ValueError(
+            f"distance must be at most {_FARTHEST:g} sigma, got {distance!r} and {sigma!r}"
+        )
+    power = -math.frexp(s1)[1]
+    return math.ldexp(shift, power), math.ldexp(s1, power), math.ldexp(s2, power)
+
+
+def _log_quotient(g: float, sigma: float, sigma_other: float) -> float:
+    """ln(sigma^2/sigma_other^2), given that quotient minus 1."""
+    quotient = np.log1p(g) if abs(g) < 0.5 else 2 * np.log(sigma / sigma_other)
+    return float(quotient)
 
 
 def _delta(distance: float, sigma: float, sigma_other: float, epsilon: float, d: int) -> float:
@@ -235,7 +258,7 @@ def _integral(
     """
     g = (sigma - sigma_other) * (sigma + sigma_other) / sigma_other**2
     quotient = (sigma / sigma_other) ** 2  # 1 + g
-    log_quotient = np.log1p(g) if abs(g) < 0.5 else 2 * np.log(sigma / sigma_other)
+    log_quotient = _log_quotient(g, sigma, sigma_other)
     numerator = 2 * level + d * log_quotient
     if abs(numerator) < 0.1 * abs(level):  # R may be near 0: no digit of the sum is to be lost
         with decimal.localcontext(prec=40):
@@ -253,6 +276,8 @@ def _integral(
     mode = (d - 1) / (np.sqrt(centre**2 + d - 1) + centre) if d > 1 else 0.0  # of r - lambda
     gone = start - mode if outwards else mode - start  # > 0: the border lies in the tail
     length = np.sqrt(max(gone, 0.0) ** 2 + _TAIL) - gone
+    if length == 0:  # by rounding: farther out than any mass
+        return 0.0
     skip = -gone - np.sqrt(_TAIL)  # the border lies that far before anything happens
     scales = [_WIDEST, 1 / (abs(g) * border), 1 / np.sqrt(abs(g))]
     scales.append(1 / max(abs(gone), 1e-9))

@@ -68,10 +68,9 @@ from dprl import _validation as check
 from dprl._validation import FloatArray
 from dprl.privacy.accounting import (
     quick_deltas,
-    resolved_delta,
     subsampled_gaussian_profile,
 )
-from dprl.privacy.averages import ever_drawn
+from dprl.privacy.averages import ever_drawn, resolved_delta
 
 ComplexArray = NDArray[np.complex128]
 

@@ -29,6 +29,8 @@ from dprl import _validation as check
 
 #: Relative accuracy of a noise multiplier that is searched; it is rounded up.
 ACCURACY = 1e-3
+#: With less, a step promises nothing to speak of, and the grid of its loss is large.
+SMALLEST_NOISE = 0.1
 _GRID = 1e-3  # of the discretised loss
 
 
@@ -38,7 +40,8 @@ def poisson_gaussian_epsilon(noise: float, rate: float, steps: int, delta: float
     Parameters
     ----------
     noise : float
-        z > 0, standard deviation of the noise over the largest norm of a record's vector.
+        z, standard deviation of the noise over the largest norm of a record's vector; at least
+        :data:`SMALLEST_NOISE`.
     rate : float
         q in (0, 1].
     steps : int
@@ -57,8 +60,11 @@ def poisson_gaussian_epsilon(noise: float, rate: float, steps: int, delta: float
     >>> round(poisson_gaussian_epsilon(1.0, 1.0, 1, 1e-5), 2)  # the Gaussian mechanism
     4.38
     """
+    z = check.positive("noise", noise)
+    if z < SMALLEST_NOISE:
+        raise ValueError(f"noise must be at least {SMALLEST_NOISE:g}, got {noise!r}")
     return _epsilon(
-        check.positive("noise", noise),
+        z,
         check.fraction("rate", rate),
         check.whole("steps", steps),
         check.open_unit("delta", delta),
@@ -78,7 +84,7 @@ def poisson_gaussian_noise(epsilon: float, delta: float, rate: float, steps: int
     """The noise multiplier z with which U steps keep (epsilon, delta), rounded up.
 
     epsilon > 0; the rest as for :func:`poisson_gaussian_epsilon`. The least one is smaller by at
-    most :data:`ACCURACY`, relatively.
+    most :data:`ACCURACY`, relatively; where it is below :data:`SMALLEST_NOISE`, that is given.
 
     Examples
     --------
@@ -93,8 +99,10 @@ def poisson_gaussian_noise(epsilon: float, delta: float, rate: float, steps: int
     while _epsilon(high, q, number, small) > eps:
         high *= 2
     low = high / 2
-    while low > 1e-2 and _epsilon(low, q, number, small) <= eps:
-        low, high = low / 2, low
+    while _epsilon(low, q, number, small) <= eps:
+        if low == SMALLEST_NOISE:
+            return low
+        low, high = max(low / 2, SMALLEST_NOISE), low
     while high / low > 1 + ACCURACY:
         middle = math.sqrt(low * high)
         if _epsilon(middle, q, number, small) <= eps:

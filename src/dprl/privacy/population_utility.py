@@ -246,6 +246,7 @@ def average_utility(mechanism: OutputPerturbation, population: Population, n: in
     0.5
     """
     check.instance("mechanism", mechanism, OutputPerturbation)
+    check.instance("population", population, Population)
     x = population.data_sets(n)
     values = values_of("query", mechanism.query, x.records, symmetric=True)
     return float(x.probabilities @ _total_variance(mechanism, x.records, values.shape[1]))

@@ -459,6 +459,10 @@ def consistent_counts(triples: FloatArray, pairs: FloatArray, slack: float) -> F
     """
     x = check.array_from("triples", triples)
     n, room = check.array_from("pairs", pairs), check.not_negative("slack", slack)
+    if x.ndim == 0 or x.shape[-1] == 0 or x.shape[:-1] != n.shape:
+        raise ValueError(
+            f"triples must have the shape of pairs and one axis more, got {x.shape} and {n.shape}"
+        )
     size, total = x.shape[-1], x.sum(axis=-1)
     raised = np.maximum(n - room - total, 0) / size
     # lowered by the t with sum max(x - t, 0) = n + room: by sorting

@@ -302,9 +302,12 @@ def choose_subsampling(
 
 
 def _subsampled(plan: Plan, promise: Promise, budget: Budget | None) -> list[SubsamplingChoice]:
+    check.instance("promise", promise, Promise)
     promise.checked(plan.n)
+    chosen = Budget() if budget is None else budget
+    check.instance("budget", chosen, Budget)
     found = []
-    for m, k in (budget or Budget()).pairs(plan):
+    for m, k in chosen.pairs(plan):
         base = promise.base(plan.n, m, k)
         if base is not None:
             lam = plan.ridge(m, k, *base)
@@ -314,6 +317,7 @@ def _subsampled(plan: Plan, promise: Promise, budget: Budget | None) -> list[Sub
 
 
 def _plain(plan: Plan, promise: Promise) -> SubsamplingChoice:
+    check.instance("promise", promise, Promise)
     base = eps, tail = promise.checked(plan.n)
     lam = plan.ridge(1, plan.n, *base)
     for _ in range(2 if promise.recalibrate else 0):  # the ridge and the guarantee in turn
