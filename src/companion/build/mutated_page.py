@@ -13,6 +13,7 @@ import functools
 import inspect
 import itertools
 import json
+import math
 import os
 import re
 import select
@@ -106,6 +107,8 @@ def _names_in(statement: ast.stmt) -> tuple[set[str], set[str], set[object]]:
 _CHANGING = {"append", "extend", "add", "update", "setdefault", "insert", "sort"}
 
 
+#: Code cells before that of a check.
+NEAR = 3
 #: Seconds without work after which a mutant that waits for threads is made in another way, and
 #: how many such mutants show that all others of the page would wait too.
 PATIENCE, WAITING = 15.0, 3
@@ -136,9 +139,12 @@ class _Enough(BaseException):
 class MutationTask:
     """What a session is for.
 
-    Of the ``page`` values of a ``stage`` are changed: ``bounds``, ``package`` or ``page``. No
-    change has moved the claims ``unmoved`` yet. The functions ``wanted`` of the bounds are those
-    whose own rows are sought on this page; others are changed only while claims are unmoved.
+    Of the ``page`` values of a ``stage`` are changed: ``bounds``, ``package`` or ``page``, or with
+    the word ``near`` before it those that appear at most :data:`NEAR` code cells before the check
+    of a claim that they can reach. No change has moved the claims ``unmoved`` yet. The functions
+    ``wanted`` of the bounds are those whose own rows are sought on this page; others are changed
+    only while claims are unmoved.
+
     ``jobs`` mutants are alive at the same time, and each may take so many ``seconds`` of processor
     time. ``packages`` are that of the bounds, and those whose other functions may be changed.
 
@@ -161,7 +167,9 @@ class Session:
     def __init__(self, root: Path, task: MutationTask) -> None:
         self.bounds = task.packages[0]
         self.prefixes = tuple(f"{package}." for package in task.packages[1:])
-        self.root, self.task, self.stage = root, task, task.stage
+        self.root, self.task = root, task
+        self.stage = task.stage.removeprefix("near ")
+        self.window = math.inf if task.stage == self.stage else NEAR
         self.unmoved, self.wanted = set(task.unmoved), set(task.wanted)
         self.results: list[Result] = []
         self.seconds = 0.0
@@ -181,6 +189,8 @@ class Session:
         self._brief = False  # one notice is all that the mutant is for
         self._turn = 0
         self._seen: set[str] = set()
+        self._tried: dict[str, set[str]] = {}  # a value, and the claims for which it was changed
+        self._aims: set[str] | None = None  # of a mutant: the claims that it is for; None: all
         self._alive: dict[int, _Alive] = {}
         self.queue: list[tuple[str, str]] = []  # what could not be made by forking
         self._waited = 0
@@ -215,17 +225,20 @@ class Session:
         if self.mutant is not None:
             if name != self.mutant.function or self._over:
                 return value
+            if self.stage != "bounds" and not self._near(name):
+                return value
             self._turn += 1
             return mutate(value, self.mutant.mutation, self._turn - 1)
-        if name in self._seen or not holds_numbers(value):
+        if not holds_numbers(value):
             return value
-        self._seen.add(name)
         if self.stage == "bounds":
-            changed = self._sharpen(name)
+            changed = name not in self._seen and self._sharpen(name)
+            self._seen.add(name)
         else:
-            changed = any(
-                self._last_cell(name) >= self._cell and self._try(name, m) for m in FURTHER
-            )
+            tried = self._tried.setdefault(name, set())
+            new = self._near(name) - tried
+            tried |= new
+            changed = any(new & self.unmoved and self._try(name, m, new) for m in FURTHER)
         return self.value(name, value) if changed else value
 
     def _sharpen(self, name: str) -> bool:
@@ -251,23 +264,30 @@ class Session:
         while any(mutant.result.function == name for mutant in self._alive.values()):
             self._reap()
 
-    def _last_cell(self, name: str) -> int:
-        """The last cell with an unmoved claim whose check a value can reach; -1 if none."""
+    def _reached(self, name: str) -> dict[str, int]:
+        """Unmoved claims whose checks a value can reach, those that a mutant is for, with cells."""
         words = set(re.findall(r"\w+", name.removeprefix("page: ")))
         if not name.startswith("page: "):
             words = {name.rpartition(".")[2]}
-        cells = [
-            c for i, (c, behind) in self.behind.items() if i in self.unmoved and words & behind
-        ]
-        return max(cells, default=-1)
+        asked = self.unmoved if self._aims is None else self.unmoved & self._aims
+        return {i: c for i, (c, behind) in self.behind.items() if i in asked and words & behind}
+
+    def _near(self, name: str) -> set[str]:
+        """Of these claims the ones that are checked in this cell, or in one of the window."""
+        there = self._reached(name).items()
+        return {i for i, cell in there if self._cell <= cell <= self._cell + self.window}
+
+    def _last_cell(self, name: str) -> int:
+        """The last cell with an unmoved claim whose check a value can reach; -1 if none."""
+        return max(self._reached(name).values(), default=-1)
 
     # -- mutants
 
-    def _try(self, name: str, mutation: str) -> bool:
-        """Make a mutant; true in the mutant itself."""
+    def _try(self, name: str, mutation: str, aims: set[str] | None = None) -> bool:
+        """Make a mutant for some of the claims, or all; true in the mutant itself."""
         while len(self._alive) >= self.task.jobs:
             self._reap()
-        if self.stage != "bounds" and self._last_cell(name) < self._cell:
+        if aims is not None and not aims & self.unmoved:
             return False
         if self._waited >= WAITING:
             self.queue.append((name, mutation))
@@ -278,6 +298,7 @@ class Session:
             os.close(read)
             self._pipe = write
             self._alive = {}
+            self._aims = aims
             self._start_mutant(name, mutation)
             return True
         os.close(write)

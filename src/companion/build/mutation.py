@@ -15,8 +15,10 @@ if the page raises, as by an ``assert``.
   says how sharp the check is.
 - For every claim it is sought which change makes *its own* check fail: first of those bounds,
   then of the other functions of the package that the page calls, then of the page's own
-  functions and of the values that it assigns. Beside the two factors there are ``uneven``,
-  factors 2 and 0.5 in turn, for checks that compare values of one function, and ``negated``.
+  functions and of the values that it assigns; of these first what appears at most three code
+  cells before the check, since the rest of the page need not run for it, and only if that moves
+  nothing what appears earlier. Beside the two factors there are ``uneven``, factors 2 and 0.5 in
+  turn, for checks that compare values of one function, and ``negated``.
 
 Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tables too; of a
 Boolean there is only the opposite. An integer stays one.
@@ -69,7 +71,7 @@ from companion.dependencies import sources_of
 from companion.files import source_path, write_atomic
 from companion.page_code import code_cells, code_of_page
 
-STAGES = ("bounds", "package", "page")
+STAGES = ("bounds", "near package", "near page", "package", "page")
 #: Share of the functions, and of the claims, that must be noticed.
 GOAL = 0.95
 #: To be raised when what a mutant is changes, so that no page's old results are kept.

@@ -11,7 +11,7 @@ from companion import records
 from companion.build import mutants, mutated_page, mutation
 from companion.build.mutated_page import words_behind
 
-PAGE = "1-chapter/page"
+PAGE, FAR = "1-chapter/page", "1-chapter/far"
 MATHS = '''
 def pinned():
     """The value."""
@@ -50,6 +50,7 @@ CELLS = [
     "import math",
     'claims.check("thesis:5", printed=math.pi > 3, n=math.pi)',
 ]
+HEADER = "---\nkernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
 CLAIM = """- id: thesis:{0}
   source: thesis
   title: Number {0}
@@ -67,14 +68,13 @@ def repository(tmp_path_factory):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     (root / "book").mkdir()
-    (root / "book/claims.yml").write_text("".join(CLAIM.format(i, PAGE) for i in range(1, 6)))
+    (root / "book/claims.yml").write_text(
+        "".join(CLAIM.format(i, PAGE if i < 6 else FAR) for i in range(1, 7))
+    )
     page = root / f"notebooks/{PAGE}.md"
     page.parent.mkdir(parents=True)
-    header = (
-        "---\nkernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
-    )
     cells = "".join(f"```{{code-cell}} ipython3\n{code}\n```\n\n" for code in CELLS)
-    page.write_text(header + "# A page\n\n" + cells)
+    page.write_text(HEADER + "# A page\n\n" + cells)
     return root
 
 
@@ -158,6 +158,23 @@ def test_claims_are_moved_by_bounds_then_the_package_then_the_page(outcome):
         "thesis:4": "page: own",
     }
     assert outcome["unmoved"] == ["thesis:5"]
+
+
+def test_values_far_from_a_check_wait_for_a_later_stage(repository, monkeypatch):
+    cells = ["from companion import claims", "own = [1, 2]", "a = sum(own)", "b = 1", "c = 2"]
+    cells += ["d = 3", "e = a + 1", 'claims.check("thesis:6", printed=e == 4, n=e)']
+    code = "".join(f"```{{code-cell}} ipython3\n{cell}\n```\n\n" for cell in cells)
+    (repository / f"notebooks/{FAR}.md").write_text(HEADER + "# A page\n\n" + code)
+    monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
+    tiny = ("tiny.bounds", "tiny")
+    found = mutation.examine(repository, FAR, set(), stages=["near page"], packages=tiny)
+    assert {(r["function"], tuple(r["moved"])) for r in found["results"]} == {
+        ("page: e", ("thesis:6",))
+    }
+    before = found | {"unmoved": ["thesis:6"], "results": []}
+    found = mutation.examine(repository, FAR, set(), stages=["page"], packages=tiny, before=before)
+    assert found["results"][0]["function"] == "page: own"
+    assert found["unmoved"] == []
 
 
 def test_nothing_is_left_behind(repository, outcome):
