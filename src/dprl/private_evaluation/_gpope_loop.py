@@ -179,6 +179,7 @@ class LoopArguments:
     start: FloatArray  # (2n,)
     at: tuple[int, ...]
     dtype: type[np.floating[Any]]
+    noise_dtype: type[np.floating[Any]]
 
     @property
     def n(self) -> int:
@@ -308,17 +309,18 @@ class _Inputs:
 
     # of the drawn trajectories, divided by their size, and the size: (iterations, trials, ...)
     rows: tuple[NDArray[Any], ...]
-    noise: NDArray[np.float32]  # (groups, iterations, trials of a group, 2n)
+    noise: NDArray[Any]  # (groups, iterations, trials of a group, 2n)
     drawn: IntArray  # (iterations, trials)
 
     @classmethod
     def empty(cls, plan: LoopArguments, data: _Data, groups: int) -> _Inputs:
         width, fields = groups * _GROUP, (*data.fields, data.size[:, None])
-        one = sum(int(np.prod(f.shape[1:])) * f.dtype.itemsize for f in fields) + 8 * plan.n
+        one = sum(int(np.prod(f.shape[1:])) * f.dtype.itemsize for f in fields)
+        one += 2 * plan.n * np.dtype(plan.noise_dtype).itemsize
         length = max(1, min(_INPUT // (one * width), _STEPS, plan.iterations))
         return cls(
             tuple(np.zeros((length, width, *f.shape[1:]), f.dtype) for f in fields),
-            np.zeros((groups, length, _GROUP, 2 * plan.n), np.float32),
+            np.zeros((groups, length, _GROUP, 2 * plan.n), plan.noise_dtype),
             np.zeros((length, width), np.int64),
         )
 
@@ -335,7 +337,7 @@ class _Inputs:
             self.drawn[:count, g * _GROUP : (g + 1) * _GROUP] = draws.integers(
                 m, size=(count, _GROUP)
             )
-            normals.standard_normal(out=self.noise[g, :count], dtype=np.float32)
+            normals.standard_normal(out=self.noise[g, :count], dtype=plan.noise_dtype)
         if len(data) == 1:
             self._take(data[0], self.drawn[:count], slice(None))
         else:
@@ -349,9 +351,7 @@ class _Inputs:
             here *= inverse[drawn]
         self.rows[-1][: len(drawn), trials, 0] = data.size[drawn]
 
-    def piece(
-        self, begin: int, length: int
-    ) -> tuple[tuple[NDArray[Any], ...], NDArray[np.float32]]:
+    def piece(self, begin: int, length: int) -> tuple[tuple[NDArray[Any], ...], NDArray[Any]]:
         """Rows and noise from iteration ``begin`` on; where they end, the last is repeated."""
         here: Any = slice(begin, begin + length)
         if begin + length > self.drawn.shape[0]:

@@ -21,7 +21,8 @@ replaced trajectory moves every gradient, and nothing is promised.
 sizes, sigmas) and a block of trials step together. The settings of a trial share draws *and
 noise*: these cost most, and common random numbers make settings comparable. Who sees two settings
 of a trial subtracts their noisy gradients, and the noise is gone: no composition theorem applies
-(:func:`experiments.chapter_6.without_the_noise`).
+(:func:`experiments.chapter_6.without_the_noise`). And their noise has single precision, which is
+fast: a gradient of double precision shows through it, since its last digits get no noise.
 
 Needs JAX: ``pip install dprl[off-policy]``.
 """
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import joblib
 import numpy as np
@@ -44,7 +45,7 @@ from dprl.private_evaluation import _gpope_loop as loop
 from dprl.private_evaluation._gpope_loop import AnyStatistics, Source
 from dprl.private_evaluation.common import NEIGHBOURS
 
-_FARTHEST = 16.0  # no float32 normal number of NumPy is larger
+_FARTHEST = 16.0  # no normal number of NumPy is larger, in either precision
 # Public numbers must lie between these and their inverses: then no iterate is infinite, whatever
 # the data are, and no noise is lost below the smallest number.
 _LARGEST = {"double": 1e250, "single": 1e25}
@@ -117,7 +118,8 @@ class Descent:
     at : sequence of int
         Increasing iterations in 1 .. N after which the iterates are kept.
     precision : {"double", "single"}
-        Of the arithmetic. The noise has single precision in both, so it is the same.
+        Of the arithmetic. The noise of a release has double precision in both, that of
+        experiments single precision.
     """
 
     steps: Step | Sequence[Step]
@@ -225,7 +227,8 @@ def gpope(
         iterations are released too, at no further cost.
     rng : numpy.random.Generator
         Draws and noise; its state must stay secret. A generator that is set back gives the same
-        noise again, which then cancels between two releases.
+        noise again, which then cancels between two releases. For study only: floating-point noise
+        is not safe for a release in earnest.
 
     Examples
     --------
@@ -257,7 +260,8 @@ def gpope(
             f"drawn: it would be kept without any noise; choose delta well below 1/{m}"
         )
     own = np.random.default_rng(int.from_bytes(rng.bytes(16), "little"))
-    run = gpope_runs_not_private(statistics, descent, sigma, own)
+    # noise coarser than the gradients would give the drawn record away, whatever sigma is
+    run = _run(_plan(statistics, descent, sigma, own, 1, np.float64), 1)
     return PrivateIterates(
         run.theta[0, 0],
         run.w[0, 0],
@@ -310,8 +314,13 @@ def gpope_runs_not_private(
     >>> end.theta.round(6).tolist()[0], end.clipped.tolist()
     ([[0.5]], [[0], [0]])
     """
-    plan = _plan(statistics, descent, sigma, check.generator(rng), check.whole("trials", trials))
-    blocks = plan.blocks(check.whole("workers", workers))
+    number = check.whole("trials", trials)
+    plan = _plan(statistics, descent, sigma, check.generator(rng), number, np.float32)
+    return _run(plan, check.whole("workers", workers))
+
+
+def _run(plan: loop.LoopArguments, workers: int) -> Iterates:
+    blocks = plan.blocks(workers)
     if workers == 1 or len(blocks) == 1:
         parts = [loop.run(plan, block) for block in blocks]
     else:
@@ -323,7 +332,7 @@ def gpope_runs_not_private(
         for piece, axis in zip(zip(*parts, strict=True), (2, 1, 1), strict=True)
     )
     theta, w = readings[..., : plan.n], readings[..., plan.n :]
-    at = tuple(descent.at)
+    at = plan.at
     kept = [plan.read_after.index(i) for i in at]
     return Iterates(theta[-1], w[-1], at, theta[kept], w[kept], clipped.astype(np.int64), largest)
 
@@ -334,6 +343,7 @@ def _plan(
     sigma: float | Sequence[float],
     rng: np.random.Generator,
     trials: int,
+    noise_dtype: type[np.floating[Any]],
 ) -> loop.LoopArguments:
     check.instance("descent", descent, Descent)
     noise = check.finite_array("sigma", sigma)
@@ -368,6 +378,7 @@ def _plan(
         start,
         tuple(descent.at),
         np.float64 if descent.precision == "double" else np.float32,
+        noise_dtype,
     )
 
 
