@@ -272,7 +272,8 @@ def test_promise_is_certified_and_the_run_is_that_of_its_sigma():
     assert str(release.guarantee).endswith("neighbours: replace one trajectory")
     seed = int.from_bytes(np.random.default_rng(2).bytes(16), "little")
     by_hand = plain(data, release.sigma, 1.0, STEPS[1], 60, seed, 0, noise=np.float64)
-    np.testing.assert_allclose(np.concatenate([release.theta, release.w]), by_hand[0][-1], rtol=1e-9)
+    end = np.concatenate([release.theta, release.w])
+    np.testing.assert_allclose(end, by_hand[0][-1], rtol=1e-9)
     np.testing.assert_array_equal(release.w_at[-1], release.w)
 
 

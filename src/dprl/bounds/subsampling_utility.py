@@ -307,8 +307,8 @@ def theorem_4_17_printed(n: int, m: ArrayLike, k: ArrayLike, epsilon: float) -> 
     """Theorem 4.17, equation (4.31) as printed: ln(mk/n)/(m k^2 eps^2) + 1/(k m^2).
 
     An order of magnitude. Its second term divides by m once too often. Read as a function to
-    minimise, it is negative where m k < n: for eps <= 1 and n >= 8 its least value is
-    1 - ln(n)/eps^2, at m = k = 1. Integers m >= 1, 1 <= k <= n broadcast; epsilon > 0.
+    minimise, it is negative where ln(n/(m k)) > k eps^2/m: for eps <= 1 and n >= 8 its least value
+    is 1 - ln(n)/eps^2, at m = k = 1. Integers m >= 1, 1 <= k <= n broadcast; epsilon > 0.
 
     >>> float(theorem_4_17_printed(10_000, 1, 1, 0.1).round(1))
     -920.0

@@ -199,8 +199,8 @@ def choose_printed(
 ) -> PrintedChoice:
     """Sizes as the thesis advises: minimise (4.31) under m k^2 = n^2, or its example.
 
-    Without the condition (4.31) has no useful minimum: it is negative wherever mk < n, and least
-    at m = k = 1. With k = n / sqrt(m) it reads
+    Without the condition (4.31) has no useful minimum: it is negative wherever ln(n/(mk)) > k
+    eps^2/m, and least at m = k = 1. With k = n / sqrt(m) it reads
 
         ln(m) / (2 n^2 eps^2) + m^{-3/2} / n,
 
