@@ -40,7 +40,7 @@ venv: ## Make or complete .venv from requirements.lock (1.2 GB; every other targ
 	  { echo "$(PYTHON) is $$($(PYTHON) -V); 3.11 or newer is needed: make PYTHON=python3.12" >&2; exit 1; }; \
 	$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }; \
-	echo "Installing the locked packages into $(VENV) (once; about a minute) ..."; \
+	echo "Installing the locked packages into $(VENV) (once; 1 to 3 minutes) ..."; \
 	if [ "$$(sed -n 1p $(STAMP) 2>/dev/null)" != "# $(CURDIR)" ]; then $(PYTHON) -m venv --clear $(VENV); fi; \
 	rm -f $(STAMP); \
 	$(PIP) install --quiet --no-compile --require-hashes -r requirements.lock; \
@@ -126,5 +126,5 @@ lock: ## Write the lock files again from pyproject.toml (needs uv; UPGRADE=1: ne
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  --output-file requirements-check.lock
 
-clean: ## Remove the site, the executed pages and quick results (.venv stays)
+clean: ## Remove site, executed pages, quick results and what long runs left to go on from (.venv stays)
 	rm -rf _build book/nb data/results/quick

@@ -177,8 +177,10 @@ def keep(
     folder = made_by.folder
     root = find_root() / "data" / "results" if folder is None else Path(folder)
     path = root / profile / f"{name}.csv"
-    if path.is_file() and read(path).provenance["page"] is not None:
-        raise RecordError(f"{path.name} is a table of the page {read(path).provenance['page']}")
+    beside = path.with_suffix(".json")  # the table itself may be newer, if a run was killed
+    page = json.loads(beside.read_text("utf-8"))["page"] if beside.is_file() else None
+    if page is not None:
+        raise RecordError(f"{path.name} is a table of the page {page}")
     origin = {
         "page": None,
         "command": line,

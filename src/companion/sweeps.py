@@ -12,7 +12,7 @@ on who computes it or when:
 True
 
 ``DPRL_WORKERS`` says how many processes share the work. With ``DPRL_SCHEDULER``, the address
-of a Dask scheduler (extra ``cluster``), the same call runs on that cluster.
+of a Dask scheduler (dependency group ``cluster``), the same call runs on that cluster.
 
 Every finished trial is kept under ``_build/sweeps`` until the whole sweep has succeeded. A
 sweep that was killed continues from what it had finished, unless the trial's code, the
@@ -113,7 +113,8 @@ def run(
     jobs = [(trial, i, tasks[i], seeds[i], label) for i in open_trials]
     with _progress(label, len(tasks), len(results)) as advance:
         for i, result in _execute(jobs, workers):
-            write_atomic(folder / _NAME.format(i), pickle.dumps(result))
+            with contextlib.suppress(FileNotFoundError):  # another process has just finished it
+                write_atomic(folder / _NAME.format(i), pickle.dumps(result))
             results[i] = result
             advance()
     shutil.rmtree(folder, ignore_errors=True)
@@ -305,13 +306,22 @@ def _parts(value: object, seen: set[int]) -> Iterator[str]:
 
 def _function_parts(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
     yield from _code_parts(function.__code__)
-    outside = inspect.getclosurevars(function)
-    used = {**outside.globals, **outside.nonlocals}
+    names = set(_names(function.__code__)) & function.__globals__.keys()
+    used = {name: function.__globals__[name] for name in names}
+    used |= inspect.getclosurevars(function).nonlocals
     for name in sorted(used):
         yield name
         yield from _parts(used[name], seen)
     for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()):
         yield from _parts(default, seen)
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Global names and attributes, also those of functions and comprehensions inside."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
 
 
 def _code_parts(code: types.CodeType) -> Iterator[str]:

@@ -70,8 +70,12 @@ class RecordedEpisodes:
         """The episodes for whatever reads returns.
 
         ``cut`` says what becomes of an episode that was cut. Its return is not known: it is
-        refused, or taken to have nothing behind the cut. The latter leaves out, after T steps, at
-        most gamma^T times the largest value, and is as private as any function of one episode.
+        refused, or taken to have nothing behind the cut. The latter leaves out, from a state first
+        visited in step t of T, at most gamma^(T - t + 1) times the largest value, and is as private
+        as any function of one episode.
+
+        The state in which an episode ends is in no step. Whoever counts transitions
+        (:mod:`dprl.private_evaluation.control`) has to append it.
 
         ValueError if an episode was cut and ``cut`` is "refuse", or ``cut`` is anything else.
         """
@@ -225,6 +229,9 @@ def _numbers(name: str, values: Any, length: int | None = None) -> IntArray:
     if (numbers < 0).any():
         row = int(np.flatnonzero(numbers < 0)[0])
         raise ValueError(f"{name} is {numbers[row]} in row {row}; it must not be negative")
+    if numbers.size and numbers.max() > check.LARGEST_WHOLE:
+        row = int(np.argmax(numbers))
+        raise ValueError(f"{name} is {numbers[row]} in row {row}; it must be at most 2^63 - 1")
     return numbers.astype(np.int64)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from companion.build import executed, freshness, notebooks, plain
-from companion.files import sha256
+from companion.files import sha256, write_atomic
 
 #: Below the repository.
 PLACE = Path("_build/notebooks/figures.zip")
@@ -183,8 +183,7 @@ def png(drawn: str, kept: Path) -> bytes:
         pixels = svg_to_bytes(
             svg_string=drawn, dpi=96, zoom=_ZOOM, background="white", skip_system_fonts=True
         )
-        kept.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pixels)
+        write_atomic(path, pixels)
     return path.read_bytes()
 
 

@@ -31,8 +31,9 @@ def broken(report: str) -> list[str]:
 def main() -> int:
     """Ask, and print what is broken; 1 if anything is."""
     root = Path.cwd().resolve()
-    done = jupyter_book(root, "--builder", "linkcheck", "--path-output", str(PLACE))
     report = root / _REPORT
+    report.unlink(missing_ok=True)  # one of an earlier run
+    done = jupyter_book(root, "--builder", "linkcheck", "--path-output", str(PLACE))
     if not report.is_file():
         print(done.stdout, "the book was not read: make book", sep="\n", file=sys.stderr)
         return 1

@@ -348,7 +348,7 @@ def run_all(
             continue
         if time.monotonic() > end:
             break
-        started = time.monotonic()
+        started, key = time.monotonic(), _key(root, page)  # as it is now: this may take hours
         say(f"{stage} [{number}/{len(pages)}] {page}")
         try:
             found = examine(root, page, sought[page], jobs=jobs, stages=[stage], before=before)
@@ -357,7 +357,7 @@ def run_all(
             failed += 1
             continue
         took = time.monotonic() - started
-        found |= {"took": (before or {}).get("took", 0.0) + took, "key": _key(root, page)}
+        found |= {"took": (before or {}).get("took", 0.0) + took, "key": key}
         _keep(root, page, found)
         left = ", ".join(found["unmoved"]) or "none"
         say(f"  unmoved claims: {left} ({took:.0f} s)")
@@ -396,7 +396,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     frame, problems = table(root, pages, kept, functions, notes)
     numbers_of = counts(frame)
     for name, (good, total) in numbers_of.items():
-        say(f"{name}: {good} of {total} noticed ({good / total:.1%})")
+        say(f"{name}: {good} of {total} noticed ({good / max(total, 1):.1%})")
     for problem in problems:
         say(problem)
     records.keep(

@@ -267,6 +267,7 @@ def extra_of(root: Path, page: str) -> str:
     stamp = freshness.read_stamp(freshness.product_path(root, page, "stamp.json"))
     used = json.dumps(stamp) if stamp is not None else ""
     wanted = {
+        '"optax"': "membership",
         '"mujoco"': "membership",
         '"gymnasium"': "membership",
         '"jax"': "off-policy",

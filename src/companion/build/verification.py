@@ -39,6 +39,7 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
+import itertools
 import json
 import multiprocessing
 import shlex
@@ -333,7 +334,8 @@ def _compute(
         else Outcome(name, maker, _rows(table_path(root, name)), skipped=skipped[name])
         for name in names
     ]
-    extra = sorted({path.name for path in fresh.glob("*.csv")} - set(names))
+    tables = itertools.chain(fresh.glob("*.csv"), fresh.glob("laptop/*.csv"))
+    extra = sorted({path.relative_to(fresh).as_posix() for path in tables} - set(names))
     outcomes += [Outcome(name, maker, 0, "made, but not recorded") for name in extra]
     return _Computed(maker, made_from, outcomes, seconds, workers)
 

@@ -96,8 +96,8 @@ def lemma_3_1_event_bound(
     """The bound (2) as it stands, before :func:`lemma_3_1_proof_bound` simplifies it.
 
     Where the first Gaussian is the wider one it is the largest loss on the event of the proof,
-    attained. At most :func:`lemma_3_1_proof_bound`, whose parameters it shares; below epsilon a
-    little further, up to epsilon = 8.
+    attained for d >= 2; for d = 1 it is above it. At most :func:`lemma_3_1_proof_bound`, whose
+    parameters it shares; below epsilon a little further, up to epsilon = 8.
 
     >>> (lemma_3_1_event_bound([5.0, 8.0], 0.999999, 1) / [5, 8]).round(3).tolist()
     [0.73, 0.974]

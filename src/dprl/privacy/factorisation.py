@@ -17,7 +17,8 @@ lambda gives an interval for Gamma^2: below (2), above max_d q_d times (2).
 M(x), M(x') is at most that of N(0, 1), N(mu, 1), so that chi^2 <= e^{mu^2} - 1, and the bound of
 Hammersley, Chapman and Robbins gives (a'd)^2 <= (a' Cov a)(e^{mu^2} - 1) for all a, that is
 d' Cov^{-1} d <= e^{mu^2} - 1 for Cov = Cov M(x) and every d with which a neighbour of x differs. If
-that is all of D up to sign, Cov (e^{mu^2} - 1) is a candidate of (1):
+that is, up to sign, all of D, or of a part of it with its own Gamma, Cov (e^{mu^2} - 1) is a
+candidate of (1):
 
     tr(W Cov) >= Gamma^2 / (e^{mu^2} - 1).                                                (3)
 

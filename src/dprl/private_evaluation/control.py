@@ -66,7 +66,8 @@ def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> In
     """Counts of (s, a, s') with what one trajectory counts bounded by (1). *Not private.*
 
     A record of a trajectory is counted with the state of the record after it; the last record
-    only says where it arrived.
+    only says where it arrived. Estimates are biased if arrivals in some states are not recorded
+    (those of ``RecordedEpisodes.trajectories()`` in the states where episodes end are not).
 
     Parameters
     ----------
