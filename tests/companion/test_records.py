@@ -405,6 +405,10 @@ def test_a_command_replaces_its_own_table_and_no_page_s(stage, tmp_path, monkeyp
     keep(tmp_path)
     keep(tmp_path, table(runs=[30, 30]))
     assert list(records.load("table-5-2", profile="laptop").frame.runs) == [30, 30]
+    # killed between the table and its provenance
+    (tmp_path / "data" / "results" / "laptop" / "table-5-2.csv").write_text("runs\n1\n")
+    keep(tmp_path, table(runs=[40, 40]))
+    assert list(records.load("table-5-2", profile="laptop").frame.runs) == [40, 40]
     monkeypatch.setenv("DPRL_PROFILE", "paper")
     save()
     for path in list(stage.iterdir()):

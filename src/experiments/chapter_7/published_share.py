@@ -34,6 +34,6 @@ def averages_error(chain: Chain, n: int, idle: float = 0.0) -> float:
     if size > _LARGEST:
         return float(np.sqrt((variance / p).mean() / size))
     k = np.arange(size + 1)[:, None]
-    weight = stats.binom.pmf(k, size, p)
+    weight = np.asarray(stats.binom.pmf(k, size, p))
     squares = variance * (weight[1:] / k[1:]).sum(axis=0) + values**2 * weight[0]
     return float(np.sqrt(squares.mean()))
