@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from companion.files import write_atomic
 from companion.sweeps import Deadline, load_checkpoint, locked, save_checkpoint
 from dprl.agents.episodes import Episodes
 
@@ -139,7 +140,7 @@ def computed_once(place: Path, watch: Watch) -> Iterator[Kept]:
             yield kept
         finally:
             kept.seconds = before + time.perf_counter() - start
-            clock.write_text(json.dumps(kept.seconds))
+            write_atomic(clock, json.dumps(kept.seconds))
         finished.touch()
         for file in place.glob("checkpoint*.npz"):
             file.unlink()
