@@ -116,7 +116,7 @@ def train(
     Returns
     -------
     BCQParameters
-        All six networks.
+        All networks, targets included.
 
     Notes
     -----
