@@ -131,11 +131,10 @@ def execute_page(run: PageRun) -> None:
     If the page is not well formed, a cell fails or a cell writes to stderr, nothing is published,
     and there is a :class:`PageError`.
     """
-    remove_stale_stages(run.root)
     made_from = freshness.inputs(run.root, run.page, run.passed)  # before the page is read
     sources = sources_of(run.root)
     freshness.reached(run.root, run.page, (), sources)  # modules as they are now
-    run.stage.mkdir(parents=True)
+    _make_stage(run)
     try:
         notebook = _execute(run)
         log = read_log(run.stage / "reads.jsonl")
@@ -151,12 +150,18 @@ def try_page(run: PageRun) -> Any:
 
     A parameter that the page does not have, and a cell that fails, is a :class:`PageError`.
     """
-    remove_stale_stages(run.root)
-    run.stage.mkdir(parents=True)
+    _make_stage(run)
     try:
         return _execute(run)
     finally:
         shutil.rmtree(run.stage, ignore_errors=True)
+
+
+def _make_stage(run: PageRun) -> None:
+    remove_stale_stages(run.root)
+    if run.stage.is_dir():  # of a killed process that had this number
+        shutil.rmtree(run.stage)
+    run.stage.mkdir(parents=True)
 
 
 def remove_stale_stages(root: Path) -> None:

@@ -442,6 +442,15 @@ def test_stages_of_the_living_stay(root):
     killed.wait()
 
 
+def test_a_stage_of_a_killed_process_with_the_same_number_is_no_obstacle(root):
+    left = stage_of(root, os.getpid())
+    left.mkdir(parents=True)
+    (left / "executed.ipynb").write_text("torn")
+    execution.execute_page(execution.PageRun(root, PAGE, "quick"))
+    assert published(root)
+    assert list(left.parent.iterdir()) == []
+
+
 def _is_zombie(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
