@@ -20,6 +20,7 @@ import select
 import shutil
 import signal
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Sequence
@@ -122,13 +123,17 @@ class _Alive:
     result: Result
     worked: float = 0.0
     seen: float = field(default_factory=time.monotonic)
+    waited: bool = False
 
-    def waits(self, pid: int) -> bool:
-        """Whether it has used no processor time for so long that it waits for ever."""
-        times = psutil.Process(pid).cpu_times()
-        if times.user + times.system > self.worked + 0.05:
-            self.worked, self.seen = times.user + times.system, time.monotonic()
-        return time.monotonic() - self.seen > PATIENCE
+    def end_if_it_waits(self, pid: int) -> None:
+        """Kill it once it has used no processor time for so long that it waits for ever."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = psutil.Process(pid).cpu_times()
+            if times.user + times.system > self.worked + 0.05:
+                self.worked, self.seen = times.user + times.system, time.monotonic()
+            if time.monotonic() - self.seen > PATIENCE:
+                self.waited = True
+                os.kill(pid, signal.SIGKILL)
 
 
 class _Enough(BaseException):
@@ -322,15 +327,6 @@ class Session:
         for pid, mutant in list(self._alive.items()):
             pipe, result = mutant.pipe, mutant.result
             if pipe not in ready:
-                if "jax" in sys.modules and mutant.waits(pid):
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
-                    os.close(pipe)
-                    for place in (self.root / "_build" / "mutation" / "runs").glob(f"{pid}-*"):
-                        shutil.rmtree(place, ignore_errors=True)
-                    del self._alive[pid]
-                    self.queue.append((result.function, result.mutation))
-                    self._waited += 1
                 continue
             with os.fdopen(pipe) as stream:
                 text = stream.read()
@@ -338,6 +334,12 @@ class Session:
             del self._alive[pid]
             if text:
                 result = Result(**json.loads(text))
+            elif mutant.waited:
+                for place in (self.root / "_build" / "mutation" / "runs").glob(f"{pid}-*"):
+                    shutil.rmtree(place, ignore_errors=True)
+                self.queue.append((result.function, result.mutation))
+                self._waited += 1
+                continue
             else:
                 result.notice = "the process died"
             self._note(result)
@@ -388,11 +390,23 @@ class Session:
         self._new_place(copied=False)
 
     def _run_forking(self) -> None:
-        started = time.monotonic()
-        self._execute()
-        while self._alive:
-            self._reap()
+        started, done = time.monotonic(), threading.Event()
+        watch = threading.Thread(target=self._end_those_that_wait, args=(done,), daemon=True)
+        watch.start()
+        try:
+            self._execute()
+            while self._alive:
+                self._reap()
+        finally:
+            done.set()
         self.seconds = time.monotonic() - started
+
+    def _end_those_that_wait(self, done: threading.Event) -> None:
+        # in a thread: the page itself may wait for a file that such a mutant has locked
+        while not done.wait(1.0):
+            if "jax" in sys.modules:
+                for pid, mutant in list(self._alive.items()):
+                    mutant.end_if_it_waits(pid)
 
     def _run_again(self, name: str, mutation: str) -> None:
         """A mutant of a page that cannot fork: the whole page once more."""

@@ -1,6 +1,8 @@
 """Mutants of a tiny package under a tiny page: what is noticed, and what survives."""
 
 import dataclasses
+import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -304,3 +306,24 @@ def test_a_page_is_kept_until_its_code_changes(repository, outcome):
     assert mutation.load_kept(repository, PAGE) == kept
     source.write_text(page + "\n```{code-cell} ipython3\nmore = 1\n```\n")
     assert mutation.load_kept(repository, PAGE) is None
+
+
+def test_a_mutant_that_waits_for_ever_is_ended_while_its_page_waits_for_it(monkeypatch):
+    monkeypatch.setattr(mutated_page, "PATIENCE", 0.0)
+    waiting = subprocess.Popen(["sleep", "600"])
+    mutant = mutated_page._Alive(0, mutated_page.Result("f", "x 2"))
+    while not mutant.waited:  # starting may take some processor time
+        mutant.end_if_it_waits(waiting.pid)
+    assert waiting.wait() == -signal.SIGKILL
+    mutant.end_if_it_waits(waiting.pid)  # is gone, and nobody minds
+
+
+def test_a_mutant_that_works_is_left_alone(monkeypatch):
+    monkeypatch.setattr(mutated_page, "PATIENCE", 1e9)
+    working = subprocess.Popen(["sleep", "600"])
+    mutant = mutated_page._Alive(0, mutated_page.Result("f", "x 2"))
+    mutant.end_if_it_waits(working.pid)
+    assert not mutant.waited
+    assert working.poll() is None
+    working.kill()
+    working.wait()
