@@ -56,8 +56,9 @@ from .checkpoints import OutOfTime as OutOfTime
 from .checkpoints import fingerprint as fingerprint
 from .dependencies import code_of as code_of
 from .dependencies import full_name, own_sources, versions_of
-from .files import build_folder, replacing, sha256, write_atomic
+from .files import build_folder, replacing, sha256
 from .files import locked as locked
+from .files import write_atomic as write_atomic
 
 load_checkpoint, save_checkpoint = checkpoints.load, checkpoints.save
 

@@ -19,8 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from companion.files import write_atomic
-from companion.sweeps import Deadline, load_checkpoint, locked, save_checkpoint
+from companion.sweeps import Deadline, load_checkpoint, locked, save_checkpoint, write_atomic
 from dprl.agents.episodes import Episodes
 
 T = TypeVar("T")
