@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dprl.agents import bcq, bcq_population
+from dprl.agents import bcq, bcq_population, parallel
 from dprl.agents.bcq import BCQSettings
 from dprl.agents.bcq_population import BCQPopulation
 from dprl.agents.episodes import Transitions
@@ -390,17 +390,30 @@ def test_updates_equal_single_updates_in_a_loop():
         np.testing.assert_allclose(one, many[model], atol=2e-3)
 
 
-def test_models_one_after_the_other_learn_what_they_learn_together(monkeypatch):
-    """How a CPU trains wide networks, here with small ones."""
-    assert not bcq_population._one_by_one(SMALL)
-    assert bcq_population._one_by_one(BCQSettings.paper()) == (jax.default_backend() == "cpu")
-    together, begin = learn(CHUNK), bcq_population._start_one
-    monkeypatch.setattr(bcq_population, "_one_by_one", lambda settings: True)
+@pytest.mark.parametrize("cores", [1, 3])
+def test_models_learn_the_same_alone_in_company_and_on_any_number_of_cores(
+    trained, monkeypatch, cores
+):
+    monkeypatch.setattr(parallel, "available_cores", lambda: cores)
+    for chosen in ([0, 1, 2, 3], [2], [3, 0]):
+        given = {"datasets": [DATASETS[i] for i in chosen], "seeds": [SEEDS[i] for i in chosen]}
+        other = learn(3 * CHUNK, **given)
+        assert np.array_equal(other.losses, trained.losses[chosen])
+        for some, of_all in zip(leaves(other), leaves(trained), strict=True):
+            assert np.array_equal(some, of_all[chosen])
+
+
+def test_an_accelerator_learns_what_a_cpu_learns(monkeypatch):
+    """All models at once, up to rounding; here on a CPU, with a program of its own."""
+    begin = bcq_population._start_one
+    monkeypatch.setattr(parallel, "groups", lambda agents: [slice(0, agents)])
+    monkeypatch.setattr(parallel, "each", lambda function, *trees: jax.vmap(function)(*trees))
     # other settings make another program; the networks at the start need none of their own
     monkeypatch.setattr(bcq_population, "_start_one", lambda *given: begin(*given[:3], SMALL))
-    other = learn(CHUNK, settings=replace(SMALL, acting_candidates=19))
-    np.testing.assert_allclose(other.losses, together.losses, rtol=1e-3, atol=1e-5)
-    for one, two in zip(leaves(other), leaves(together), strict=True):
+    together = learn(CHUNK, settings=replace(SMALL, acting_candidates=19))
+    alone = learn(CHUNK)
+    np.testing.assert_allclose(together.losses, alone.losses, rtol=1e-3, atol=1e-5)
+    for one, two in zip(leaves(together), leaves(alone), strict=True):
         np.testing.assert_allclose(one, two, atol=2e-3)
 
 

@@ -229,7 +229,7 @@ def test_a_training_can_be_gone_on_with_twice(uninterrupted):
 def test_agents_depend_on_their_own_seed(uninterrupted):
     other = train(seeds=(3, 5))
     for x, y in zip(leaves(other.agents), leaves(uninterrupted.agents), strict=True):
-        np.testing.assert_allclose(x[0], y[0], atol=1e-4)
+        assert np.array_equal(x[0], y[0])
     assert not np.allclose(other.buffer[1], uninterrupted.buffer[1])
 
 
@@ -241,18 +241,27 @@ def test_acting_by_numpy_is_acting(uninterrupted):
     assert np.abs(actions).max() <= 1
 
 
-def test_groups_change_nothing(uninterrupted, monkeypatch):
-    for groups in ([slice(0, 2)], [slice(0, 1), slice(1, 2)]):
-        monkeypatch.setattr(parallel, "groups", lambda agents, groups=groups: groups)
-        for x, y in zip(leaves(train().agents), leaves(uninterrupted.agents), strict=True):
-            np.testing.assert_allclose(x, y, atol=1e-4)
+@pytest.mark.parametrize("cores", [1, 3])
+def test_the_number_of_cores_changes_nothing(uninterrupted, monkeypatch, cores):
+    monkeypatch.setattr(parallel, "available_cores", lambda: cores)
+    assert identical(train(), uninterrupted)
 
 
-def test_groups_cover_the_agents_once():
+def test_an_accelerator_learns_what_a_cpu_learns(uninterrupted, monkeypatch):
+    """All agents at once, up to rounding; here on a CPU."""
+    monkeypatch.setattr(parallel, "groups", lambda agents: [slice(0, agents)])
+    monkeypatch.setattr(parallel, "each", lambda function, *trees: jax.vmap(function)(*trees))
+    for x, y in zip(leaves(train().agents), leaves(uninterrupted.agents), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_groups_cover_the_agents_once(monkeypatch, backend):
+    monkeypatch.setattr(parallel.jax, "default_backend", lambda: backend)
     for agents in (1, 2, 3, 7, 16):
         groups = parallel.groups(agents)
         assert [i for group in groups for i in range(group.start, group.stop)] == [*range(agents)]
-        assert all(group.stop > group.start for group in groups)
+        assert len(groups) == (agents if backend == "cpu" else 1)
 
 
 # what is stored

@@ -44,7 +44,6 @@ from dprl.agents.networks import MiniBatch, Tree
 #: Updates in one compiled call, unless said otherwise; random numbers are drawn for each.
 CHUNK = 200
 
-_WIDE = 256  # widths from which a CPU updates one model after the other
 _ACTION_SLACK = 1e-5  # float32 rounding of an action that was clipped to [-1, 1]
 
 
@@ -173,23 +172,8 @@ def _run_chunk(
         state, losses = jax.lax.scan(body, state, (chosen, numbers))
         return state, losses.mean(axis=0)
 
-    of_all = (state, data, chosen, numbers)
-    trained: tuple[BCQState, jax.Array]
-    if _one_by_one(settings):
-        trained = jax.lax.map(lambda of_one: one_model(*of_one), of_all)
-    else:
-        trained = jax.vmap(one_model)(*of_all)
+    trained: tuple[BCQState, jax.Array] = parallel.each(one_model, state, data, chosen, numbers)
     return trained
-
-
-def _one_by_one(settings: BCQSettings) -> bool:
-    """Whether a group's models are updated one after the other.
-
-    On a CPU, products of stacks of wide matrices take about 1.3 times as long as the same
-    products one by one. Accelerators, and small matrices, want stacks.
-    """
-    wide = max(*settings.hidden, *settings.vae_hidden) >= _WIDE
-    return wide and jax.default_backend() == "cpu"
 
 
 def _check_datasets(

@@ -218,4 +218,4 @@ def _learn(
 
         return jax.lax.scan(one_update, state, memory[picked])[0]
 
-    return jax.vmap(one_agent)(state, buffer, picked), buffer
+    return parallel.each(one_agent, state, buffer, picked), buffer
