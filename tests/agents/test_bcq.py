@@ -404,14 +404,10 @@ def test_models_learn_the_same_alone_in_company_and_on_any_number_of_cores(
 
 
 def test_an_accelerator_learns_what_a_cpu_learns(monkeypatch):
-    """All models at once, up to rounding; here on a CPU, with a program of its own."""
-    begin = bcq_population._start_one
-    monkeypatch.setattr(parallel, "groups", lambda agents: [slice(0, agents)])
-    monkeypatch.setattr(parallel, "each", lambda function, *trees: jax.vmap(function)(*trees))
-    # other settings make another program; the networks at the start need none of their own
-    monkeypatch.setattr(bcq_population, "_start_one", lambda *given: begin(*given[:3], SMALL))
-    together = learn(CHUNK, settings=replace(SMALL, acting_candidates=19))
+    """All models at once, up to rounding; here on a CPU."""
     alone = learn(CHUNK)
+    monkeypatch.setattr(parallel, "groups", lambda agents: [slice(0, agents)])
+    together = learn(CHUNK)
     np.testing.assert_allclose(together.losses, alone.losses, rtol=1e-3, atol=1e-5)
     for one, two in zip(leaves(together), leaves(alone), strict=True):
         np.testing.assert_allclose(one, two, atol=2e-3)

@@ -250,7 +250,6 @@ def test_the_number_of_cores_changes_nothing(uninterrupted, monkeypatch, cores):
 def test_an_accelerator_learns_what_a_cpu_learns(uninterrupted, monkeypatch):
     """All agents at once, up to rounding; here on a CPU."""
     monkeypatch.setattr(parallel, "groups", lambda agents: [slice(0, agents)])
-    monkeypatch.setattr(parallel, "each", lambda function, *trees: jax.vmap(function)(*trees))
     for x, y in zip(leaves(train().agents), leaves(uninterrupted.agents), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-4)
 
