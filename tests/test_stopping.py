@@ -831,3 +831,7 @@ def test_a_refused_release_draws_no_number():
     with pytest.raises(ValueError, match="at least N"):
         learn(losses=np.zeros((10, 2)), rng=rng)
     assert rng.random() == np.random.default_rng(3).random()
+
+
+def test_a_pair_with_disjoint_laws_has_a_delta_at_every_epsilon():
+    assert stopping.pair_delta([0.5, 0.5], [0, 1], 1_000.0) == 0.5

@@ -418,3 +418,10 @@ def test_a_chain_that_never_stays_leaves_nothing_to_chance(convention):
     assert fast.returns == pytest.approx(np.tile(chain.values(), (3, 1)))
     assert data.mean_returns == pytest.approx(chain.values())
     assert data.counts.tolist() == [3] * 5
+
+
+def test_what_was_checked_cannot_be_changed_by_the_caller():
+    means = np.array([0.5, 0.5])
+    statistics = VisitStatistics(np.array([2, 2]), means, 2, bounds=(0.0, 1.0))
+    means[0] = 50.0
+    assert statistics.mean_returns.tolist() == [0.5, 0.5]

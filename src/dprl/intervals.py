@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv
+from scipy.special import betainccinv, betaincinv
 
 from dprl import _validation as check
 from dprl._validation import FloatArray
@@ -57,7 +57,7 @@ def clopper_pearson_upper(count: ArrayLike, trials: ArrayLike, level: float) -> 
     0.0099
     """
     k, n, a = _counts(count, trials, level)
-    high = betaincinv(k + 1, np.where(k < n, n - k, 1.0), 1 - a)
+    high = betainccinv(k + 1, np.where(k < n, n - k, 1.0), a)
     return np.where(k < n, high, 1.0)
 
 

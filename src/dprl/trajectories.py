@@ -279,7 +279,8 @@ class VisitStatistics:
             raise ValueError("mean_returns must be 0 where a state was never visited")
         if self.bounds is not None:
             low, high = value_range(*_pair(self.bounds))
-            slack = 1e-9 * max(abs(low), abs(high))
+            # sums of m returns err by m roundings
+            slack = max(1e-9, m * np.finfo(float).eps) * max(abs(low), abs(high))
             seen = means[counts > 0]
             if seen.size and (seen.min() < low - slack or seen.max() > high + slack):
                 raise ValueError(
@@ -287,8 +288,9 @@ class VisitStatistics:
                     "the returns were not clipped to it"
                 )
             object.__setattr__(self, "bounds", (low, high))
-        object.__setattr__(self, "counts", check.frozen(counts))
-        object.__setattr__(self, "mean_returns", check.frozen(means.view()))
+        # copies: a caller who keeps the array cannot change what was checked
+        object.__setattr__(self, "counts", check.frozen(counts.copy()))
+        object.__setattr__(self, "mean_returns", check.frozen(means.copy()))
 
     @property
     def n_states(self) -> int:

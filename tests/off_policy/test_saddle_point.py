@@ -269,3 +269,10 @@ def test_bad_input(case):
 def test_statistics_of_another_kind_are_refused():
     with pytest.raises(TypeError, match="statistics must be"):
         empirical(np.eye(2))
+
+
+def test_a_trajectory_whose_products_all_underflow_is_not_refused():
+    """A refusal would tell that it is there."""
+    steps = FeatureSteps([[1e-20]], [[1e308]], [0.0], [1e308])
+    found = trajectory_statistics(steps, [1], 0.9, weighting="sum")
+    assert np.isfinite(found.a).all()

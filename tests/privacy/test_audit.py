@@ -471,3 +471,8 @@ def test_infinite_scores_are_allowed():
         x, y, delta=0.0, rng=np.random.default_rng(0), score=lambda z: np.where(z, -np.inf, np.inf)
     )
     assert found.epsilon_lower == pytest.approx(found.largest_certifiable)
+
+
+def test_no_overflow_where_a_rate_is_tiny():
+    assert largest_true_positive_rate(1e-310, 1_000.0, 0.0) == 1.0
+    assert largest_true_positive_rate(0.0, 1_000.0, 0.0) == 0.0

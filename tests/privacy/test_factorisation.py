@@ -77,3 +77,11 @@ def test_differences_that_do_not_span_are_refused(bad):
 def test_bad_weights_are_refused(weights):
     with pytest.raises(ValueError, match="weights"):
         optimal_noise(np.eye(2), weights)
+
+
+@pytest.mark.parametrize("small", [1e-12, 1e-9, 1e-3])
+def test_the_lower_bound_is_one_where_a_direction_is_short(small):
+    """Of diag(1, s), weights 1, the exact value is the root of 1 + s^2."""
+    found = optimal_noise(np.diag([1.0, small]), np.ones(2))
+    assert found.gamma_lower <= np.hypot(1, small) <= found.gamma * (1 + 1e-12)
+    assert found.gamma_lower >= 1 - 1e-4

@@ -169,3 +169,9 @@ def test_the_mechanism_s_noise_has_the_promised_law():
     assert abs(z.mean()) < 5 / np.sqrt(n)
     assert abs((z**2).mean() - 1) < 5 * np.sqrt(2 / n)
     assert abs((z**4).mean() - 3) < 5 * np.sqrt(96 / n)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(3.2e-7, 1e-200), (1e-7, 1e-12), (0.1, 0.1)])
+def test_the_least_noise_is_enough(epsilon, delta):
+    sigma = analytic_gaussian_sigma(1.0, epsilon, delta)
+    assert gaussian_delta(1.0, sigma, epsilon) <= delta

@@ -231,3 +231,11 @@ def test_a_promise_that_no_grid_confirms_is_refused():
     for bounds in (never, lambda _: iter(())):
         with pytest.raises(ValueError, match="does not confirm"):
             noisy_gradients._confirmed(bounds, 1e-5)
+
+
+@pytest.mark.parametrize(("sigma", "epsilon"), [(0.05, 1000.0), (0.055, 760.0), (0.06, 760.0)])
+def test_a_large_epsilon_is_not_refuted_by_rounding(sigma, epsilon):
+    """One step is exact; exp(epsilon) and far tails are no floating-point numbers there."""
+    exact = accounting.subsampled_gaussian_profile(epsilon, 2 / sigma, 0.5)
+    found = noisy_gradients.threshold_test_delta(sigma, 2, 1, epsilon)
+    assert 0.99 * exact < found <= exact * (1 + 1e-9)

@@ -83,3 +83,12 @@ def test_what_makes_no_sense_is_refused():
 @pytest.mark.parametrize(("epsilon", "rate"), [(1e300, 0.5), (1.0, 1e-300)])
 def test_where_no_noise_is_needed_the_smallest_is_given(epsilon, rate):
     assert poisson_gaussian_noise(epsilon, 1e-5, rate, 2) == SMALLEST_NOISE
+
+
+def test_a_delta_that_the_library_cannot_resolve_is_refused():
+    for call in (
+        lambda: poisson_gaussian_epsilon(1.0, 1.0, 1, 1e-15),
+        lambda: poisson_gaussian_noise(1.0, 1e-17, 0.1, 10),
+    ):
+        with pytest.raises(ValueError, match="delta must"):
+            call()

@@ -447,3 +447,10 @@ def test_a_failing_query_says_why():
 
     with pytest.raises(ValueError, match="no such thing"):
         pop.global_sensitivity(fails, COIN, 2)
+
+
+@pytest.mark.parametrize("p", [2.0, 108.0, 1_000.0])
+def test_a_norm_of_large_order_does_not_vanish(p):
+    """Powers of 1/n underflow; no sensitivity would be no noise."""
+    coin = Population([0, 1], [0.5, 0.5])
+    assert pop.global_sensitivity(averaging_query(), coin, n=1_000, p=p) == pytest.approx(1e-3)

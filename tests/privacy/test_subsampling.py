@@ -472,3 +472,9 @@ def test_sizes_and_targets(arguments, error):
 def test_bad_input(call, error):
     with pytest.raises((TypeError, ValueError), match=error):
         call()
+
+
+def test_the_base_of_a_huge_epsilon_is_finite():
+    """exp(epsilon) is no floating-point number; q = 1/2 adds ln 2."""
+    base, _ = base_guarantee_optimal(750.0, 1e-5, n=10, m=1, k=5)
+    assert 750 < base <= 750 + np.log(2)

@@ -328,3 +328,10 @@ PROMISE = {"epsilon": 1.0, "delta": 0.1, "rng": np.random.default_rng(1)}
 def test_bad_input_gets_a_clear_error(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_radius_of_half_precision_bounds_as_well():
+    """Its square is no number of half precision."""
+    long = Batch.from_lists([[(0, 0, 0.0)] * 5_000], n_states=1)
+    found = [control.bounded_transition_counts(long, 1, r).sum() for r in (np.float16(300), 300.0)]
+    assert found[0] == found[1] <= 300

@@ -483,3 +483,7 @@ def test_averages_not_clipped_into_the_declared_range_are_refused(bounds):
     data = VisitStatistics([3, 3], [0.5, 0.5], 3, bounds)
     with pytest.raises(ValueError, match="clip every single return before averaging"):
         dp_lsl(data, LSL(tabular(2), [1, 1], 9.0, f_max=1), rng=np.random.default_rng(0), **PROMISE)
+
+
+def test_a_ridge_of_half_precision_is_taken_as_a_double():
+    assert type(LSL(np.eye(2), [1.0, 1.0], np.float16(500), f_max=1.0).ridge) is float

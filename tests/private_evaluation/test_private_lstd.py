@@ -239,3 +239,23 @@ def test_a_seed_repeats_and_chunks_do_not_matter(monkeypatch):
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_released_symmetric_matrix_is_symmetric_whatever_rounding_does():
+    """Its antisymmetric part would have no noise: one record would show in it."""
+    none, d = np.zeros((1_200, 10, 10)), 10
+    with_one = none.copy()
+    with_one[0] = np.diag(np.arange(1.0, 11.0))
+    for c in (none, with_one):
+        statistics = Statistics(none, np.zeros((1_200, d)), c)
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            release = private_lstd(statistics, epsilon=1.0, delta=1e-5, rng=rng)
+            for one in release.rounds:
+                if one.kind == "covariance":
+                    assert np.array_equal(one.mean, one.mean.T)
+
+
+def test_numbers_of_half_precision_are_taken_as_doubles():
+    half = LSTDRounds(matrix=np.float16(0.2), radii=np.float16(0.05))
+    assert type(half.matrix) is type(half.radii) is float

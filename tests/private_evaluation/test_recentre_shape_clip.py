@@ -198,3 +198,9 @@ def test_bad_settings_and_models_are_refused():
     )
     with pytest.raises(ValueError, match="never visits"):
         residuals(Batch([0], [0.0], [1], 3), unseen, np.zeros(2))
+
+
+def test_shares_of_half_precision_are_taken_as_doubles():
+    half = RoundSettings(spread_share=np.float16(0.03), shares=(np.float16(0.25), 0.72))
+    assert type(half.spread_share) is float
+    assert all(type(share) is float for share in half.shares)

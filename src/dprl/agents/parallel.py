@@ -70,7 +70,7 @@ def on_threads(function: Callable[..., T], arguments: Sequence[tuple[Any, ...]])
     """
 
     def finished(given: tuple[Any, ...]) -> T:
-        return cast("T", jax.block_until_ready(function(*given)))
+        return cast("T", jax.block_until_ready(function(*given)))  # type: ignore[no-untyped-call]
 
     name = (function, *map(np.shape, jax.tree.leaves(arguments[0])))
     alone = 0 if name in _compiled else 1

@@ -20,7 +20,8 @@ are fixed without looking at the data. Nothing else is taken from them: observat
 are not normalised, actions are bounded by the task, and no step is left out.
 
 Sources: Abadi et al. 2016 (DP-SGD); Fujimoto, Meger and Precup 2019 (BCQ); McMahan et al. 2018
-(one contribution per person). NumPy's and JAX's noise is for study, not for a real release.
+(one contribution per person). NumPy's and JAX's noise is for study, not for a real release: that of
+JAX has single precision, never exceeds 5.42 standard deviations, and comes from one of 2^31 keys.
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ def _second_term(exponent: float) -> float:
     """min{4 (e^x - 1), 2 e^x}."""
     with np.errstate(over="ignore"):
         grown = float(np.exp(exponent))
-    return min(4 * math.expm1(min(exponent, 700.0)), 2 * grown)
+    return min(4 * math.expm1(exponent), 2 * grown) if exponent < 700 else 2 * grown
 
 
 def _all_terms(lam: ArrayLike, sigma: float, records: int, sensitivity: float) -> FloatArray:

@@ -224,7 +224,8 @@ def epsilon_for_auc(auc: ArrayLike, delta: float = 0.0) -> FloatArray:
 def least_epsilon(tpr: ArrayLike, fpr: ArrayLike, delta: float = 0.0) -> FloatArray:
     """The least epsilon >= 0 at which an attack may have these rates, (6); may be infinite.
 
-    The rates in [0, 1] are probabilities, not estimates; they broadcast. delta is in [0, 1). From
+    The rates in [0, 1] are probabilities, not estimates; they broadcast. Where TPR < FPR turn the
+    answers round first: 1 - TPR and 1 - FPR may ask for more. delta is in [0, 1). From
     estimates use :func:`dprl.privacy.epsilon_lower_bound` or :func:`epsilon_from_guesses`.
 
     >>> float(least_epsilon(0.3, 0.001).round(3)), float(least_epsilon(0.2, 0.0))

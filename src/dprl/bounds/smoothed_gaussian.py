@@ -419,4 +419,6 @@ def largest_beta(epsilon: float, delta: float, dimension: int) -> float:
     low, high = -20.0, 0.0
     while excess(high) < 0:
         high += 0.5
+    while excess(low) > 0 and low > -700:
+        low -= 20
     return float(np.exp(optimize.brentq(excess, low, high, xtol=1e-11)))

@@ -231,9 +231,11 @@ class LocalChains:
         if (mu is None) == (epsilon is None) or (mu is not None and d > 0):
             raise ValueError("give either mu, or epsilon (and delta)")
         if mu is not None:
-            chi = math.sqrt(math.expm1(check.positive("mu", mu) ** 2))
+            size = check.positive("mu", mu) ** 2
+            chi = math.sqrt(math.expm1(size)) if size < 700 else math.inf
         else:
-            chi = 2 * math.sinh(check.positive("epsilon", epsilon) / 2)
+            half = check.positive("epsilon", epsilon) / 2
+            chi = 2 * math.sinh(half) if half < 700 else math.inf
         low, high = self._gradient
         ends = np.array([self.stay - self.half_width, self.stay + self.half_width])
         largest = self.visit_probabilities * (1 / (ends * (1 - ends) ** 2)).max(axis=0)

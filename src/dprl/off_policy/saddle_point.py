@@ -304,7 +304,8 @@ def _scaled_down(
             (corrected @ np.ldexp(r, -reward), size + ratio + reward),
             (left @ f, 2 * size),
         )
-        top = max(int(np.frexp(abs(x).max())[1]) + power for x, power in parts if x.any())
+        sizes = (int(np.frexp(abs(x).max())[1]) + power for x, power in parts if x.any())
+        top = max(sizes, default=0)  # all may be too small for a number
         down = min(np.finfo(dtype).maxexp - 1 - top, 0)
         return [np.ldexp(x, power + down) for x, power in parts]
 

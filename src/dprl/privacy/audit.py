@@ -111,7 +111,8 @@ def largest_true_positive_rate(
     """
     fpr = check.unit_array("false_positive_rate", false_positive_rate)
     eps, d = check.not_negative("epsilon", epsilon), check.below_one("delta", delta)
-    rising = np.exp(min(eps, 700.0)) * fpr + d  # e^700 is about the largest number
+    with np.errstate(divide="ignore"):
+        rising = np.exp(np.minimum(eps + np.log(fpr), 0.0)) + d
     falling = 1 - np.exp(-eps) * (1 - d - fpr)
     out: FloatArray = np.clip(np.minimum(rising, falling), 0.0, 1.0)  # (2)
     return out

@@ -96,6 +96,7 @@ def _binomial(q: float, m: int) -> tuple[FloatArray, FloatArray]:
         + special.xlogy(j, q)
         + special.xlog1py(m - j, -q)
     )
+    log_weight -= special.logsumexp(log_weight)  # the gamma functions err where m is large
     keep = log_weight > -745
     return check.frozen(j[keep]), check.frozen(log_weight[keep])
 

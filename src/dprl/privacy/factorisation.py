@@ -109,7 +109,9 @@ def optimal_noise(
         lam /= lam.sum()
     shape = (vectors * half) @ vectors.T * (trace * q.max())
     covariance = shape / np.outer(root, root)
-    return OptimalNoise(covariance, float(trace * np.sqrt(q.max())), trace)
+    # from below: the smallest sizes as they are, and an allowance for their rounding
+    lower = float(np.sqrt(np.maximum(size - n * np.finfo(float).eps * size[-1], 0)).sum())
+    return OptimalNoise(covariance, float(trace * np.sqrt(q.max())), lower)
 
 
 def interval_differences(n: int) -> FloatArray:

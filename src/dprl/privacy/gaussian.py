@@ -122,7 +122,10 @@ def _unit_sigma(epsilon: float, delta: float) -> float:
         return _large_unit_sigma(epsilon, delta)
     target = common.DifferentialPrivacyParameters(epsilon, delta)
     loss = privacy_loss_mechanism.GaussianPrivacyLoss.from_privacy_guarantee(target)
-    return float(loss.standard_deviation)
+    sigma, step = float(loss.standard_deviation), sys.float_info.epsilon
+    while gaussian_delta(1.0, sigma, epsilon) > delta:  # the search ends within a tolerance
+        sigma, step = sigma * (1 + step), 2 * step
+    return sigma
 
 
 def _large_unit_sigma(epsilon: float, delta: float) -> float:

@@ -265,7 +265,7 @@ def noisy_gradient_delta_lower(sigma: float, records: int, steps: int, epsilon: 
     mu, q, number = _setting(_at_least(sigma), records, steps)
     eps = check.positive("epsilon", epsilon)
     found = _delta(_explicit, mu, q, number, eps, -1)
-    return max(found, threshold_test_delta(sigma, records, steps, eps))
+    return max(found, threshold_test_delta(_at_least(sigma), records, steps, eps))
 
 
 def noisy_gradient_epsilon_lower(sigma: float, records: int, steps: int, delta: float) -> float:
@@ -315,8 +315,13 @@ def threshold_test_delta(sigma: float, records: int, steps: int, epsilon: float)
     above = (1 - q) * special.ndtr(-t) + q * special.ndtr(mu - t)
     with np.errstate(divide="ignore"):
         first = -np.expm1(number * np.log1p(-above))
-        second = -np.expm1(number * special.log_ndtr(t))
-    return float(np.clip((first - math.exp(min(eps, 700.0)) * second).max(), 0.0, 1.0))
+        second = np.where(  # in logs; far out the union bound, which exceeds it by nothing
+            t < 30,
+            np.log(-np.expm1(number * special.log_ndtr(np.minimum(t, 30.0)))),
+            math.log(number) + special.log_ndtr(-t),
+        )
+        found = first - np.exp(np.minimum(eps + second, 0.0))
+    return float(np.clip(found.max(), 0.0, 1.0))
 
 
 # -- the loss of one step ---------------------------------------------------------------------

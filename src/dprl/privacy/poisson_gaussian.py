@@ -26,11 +26,14 @@ from dp_accounting import privacy_accountant as accountant
 from dp_accounting.pld import pld_privacy_accountant
 
 from dprl import _validation as check
+from dprl.privacy.averages import resolved_delta
 
 #: Relative accuracy of a noise multiplier that is searched; it is rounded up.
 ACCURACY = 1e-3
 #: With less, a step promises nothing to speak of, and the grid of its loss is large.
 SMALLEST_NOISE = 0.1
+#: Below it the library leaves out a part of the loss that counts.
+SMALLEST_DELTA = 1e-12
 _GRID = 1e-3  # of the discretised loss
 
 
@@ -47,7 +50,7 @@ def poisson_gaussian_epsilon(noise: float, rate: float, steps: int, delta: float
     steps : int
         U >= 1.
     delta : float
-        In (0, 1).
+        In (0, 1), at least :data:`SMALLEST_DELTA`.
 
     Notes
     -----
@@ -67,7 +70,7 @@ def poisson_gaussian_epsilon(noise: float, rate: float, steps: int, delta: float
         z,
         check.fraction("rate", rate),
         check.whole("steps", steps),
-        check.open_unit("delta", delta),
+        resolved_delta(delta, SMALLEST_DELTA),
     )
 
 
@@ -94,7 +97,7 @@ def poisson_gaussian_noise(epsilon: float, delta: float, rate: float, steps: int
     """
     eps = check.positive("epsilon", epsilon)
     q, number = check.fraction("rate", rate), check.whole("steps", steps)
-    small = check.open_unit("delta", delta)
+    small = resolved_delta(delta, SMALLEST_DELTA)
     high = 1.0
     while _epsilon(high, q, number, small) > eps:
         high *= 2

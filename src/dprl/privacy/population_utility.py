@@ -159,12 +159,21 @@ def global_sensitivity(
         x = population.records[np.concatenate(last)]
         values = values_of("query", query, x, symmetric=True)
         faces = [values.reshape(r, len(rest), values.shape[1])]
-    largest = max(
-        (np.abs(face[i] - face[j]) ** p).sum(axis=-1).max()
-        for face in faces
-        for i, j in itertools.combinations_with_replacement(range(r), 2)
+    return float(
+        max(
+            _norms(face[i] - face[j], p).max()
+            for face in faces
+            for i, j in itertools.combinations_with_replacement(range(r), 2)
+        )
     )
-    return float(largest ** (1 / p))
+
+
+def _norms(vectors: FloatArray, p: float) -> FloatArray:
+    """p-norms over the last axis; divided by the largest entry first, since powers underflow."""
+    top = np.abs(vectors).max(axis=-1, keepdims=True)
+    shares = np.abs(vectors) / np.where(top > 0, top, 1.0)
+    norms: FloatArray = top[..., 0] * (shares**p).sum(axis=-1) ** (1 / p)
+    return norms
 
 
 def global_subsampling_sensitivity(

@@ -32,7 +32,8 @@ def equivalent_epsilon(epsilon: float, delta: float, base_delta: float) -> float
     if not 0 <= d <= tail:
         raise ValueError(f"base_delta must lie in [0, delta = {tail:g}], got {base_delta!r}")
     r = (tail - d) / (1 - d)
-    return eps + math.log1p(r * math.exp(-eps)) - math.log1p(-r)
+    larger = eps + math.log1p(r * math.exp(-eps)) - math.log1p(-r)
+    return max(eps, larger - 2 * math.ulp(larger))  # rounded down
 
 
 def recalibrated_guarantee(

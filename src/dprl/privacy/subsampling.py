@@ -45,6 +45,7 @@ other and of the data, and which records they hold must stay secret.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -357,7 +358,9 @@ def base_guarantee_optimal(
     def largest(step_delta: float) -> float:
         spent = total_delta(step_delta, releases, 0.0)
         left = (total - spent) / (1 - spent)
-        return float(np.log1p(np.expm1(_largest_step(releases, target, left)) / q)) * (1 - 1e-12)
+        step = _largest_step(releases, target, left)
+        base = step + math.log1p(-math.expm1(-step) * (1 / q - 1))  # ln(1 + (e^step - 1) / q)
+        return base * (1 - 1e-12)
 
     if base_delta is not None:
         if noise is not None:

@@ -227,17 +227,18 @@ class LSL(LeastSquares):
             raise ValueError(f"ridge must be a number, or 'tuned' in a plan, got {self.ridge!r}")
         if callable(self.ridge) or isinstance(self.ridge, str):
             return
-        for lam in np.ravel(self.ridge).tolist():
-            check.positive("ridge", lam)
+        several = [check.positive("ridge", lam) for lam in np.ravel(self.ridge).tolist()]
+        ridge = np.reshape(several, np.shape(self.ridge)) if np.ndim(self.ridge) else several[0]
+        object.__setattr__(self, "ridge", ridge)
 
     def theta(self, statistics: VisitStatistics) -> FloatArray:
         return lsl(statistics, self.features, self.weights, self.ridge)
 
     def thetas(self, statistics: VisitStatistics) -> FloatArray:
-        phi = self.features
+        phi, lam = self.features, check.positive("ridge", self.ridge)  # one for all batches
         if ((phi != 0).sum(axis=1) <= 1).all():  # Phi' Gamma_X Phi is diagonal: nothing to solve
             gamma = visit_weights(statistics, self.weights)
-            diagonal = gamma @ phi**2 + self.ridge / (2 * statistics.n_trajectories)
+            diagonal = gamma @ phi**2 + lam / (2 * statistics.n_trajectories)
             out: FloatArray = (gamma * statistics.mean_returns) @ phi / diagonal
             return out
         at_once = max(CELLS // phi.shape[1] ** 2, 1)

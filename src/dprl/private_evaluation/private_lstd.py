@@ -103,14 +103,14 @@ class LSTDRounds:
             weights = getattr(self, name)
             if not isinstance(weights, tuple) or not weights:
                 raise ValueError(f"{name} must be a tuple of one or more weights, got {weights!r}")
-            for weight in weights:
-                check.positive(name, weight)
-        check.positive("matrix", self.matrix)
-        check.positive("radii", self.radii)
+            kept = tuple(check.positive(name, weight) for weight in weights)
+            object.__setattr__(self, name, kept)
+        for name in ("matrix", "radii"):
+            object.__setattr__(self, name, check.positive(name, getattr(self, name)))
         if not isinstance(self.clipped, tuple) or len(self.clipped) != 3:
             raise ValueError(f"clipped must be a tuple of three parts, got {self.clipped!r}")
-        for part in self.clipped:
-            check.open_unit("clipped", part)
+        parts = tuple(check.open_unit("clipped", part) for part in self.clipped)
+        object.__setattr__(self, "clipped", parts)
 
     @property
     def total(self) -> float:
@@ -343,6 +343,7 @@ class _Measurements:
         noise = self.rng.standard_normal(total.shape)
         if kind == "covariance":  # standard deviation 1 on the diagonal, 1/sqrt(2) off it
             noise = (noise + noise.T) / 2
+            total = (total + total.T) / 2  # what rounding makes of it would have no noise
         self.done.append(Round(kind, radius, sigma, total / self.n + sigma * noise, few))
         return self.done[-1]
 

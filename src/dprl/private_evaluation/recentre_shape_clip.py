@@ -99,9 +99,16 @@ class RoundSettings:
                 f"shares must be a tuple that names at least two rounds, got {self.shares!r}"
             )
         spread = check.not_negative("spread_share", self.spread_share)
-        divided_mu(1.0, [*self.shares, spread] if spread else self.shares)
-        check.not_negative("bias_weight", self.bias_weight)
-        check.positive("radius_factor", self.radius_factor)
+        shares = tuple(check.positive("each share", share) for share in self.shares)
+        divided_mu(1.0, [*shares, spread] if spread else shares)
+        kept = {
+            "shares": shares,
+            "spread_share": spread,
+            "bias_weight": check.not_negative("bias_weight", self.bias_weight),
+            "radius_factor": check.positive("radius_factor", self.radius_factor),
+        }
+        for name, value in kept.items():  # as doubles
+            object.__setattr__(self, name, value)
         check.whole("simulated", self.simulated, minimum=50)
         check.whole("groups", self.groups)
 

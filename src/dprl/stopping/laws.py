@@ -157,7 +157,11 @@ def pair_delta(law: ArrayLike, law_other: ArrayLike, epsilon: float) -> float:
     """
     p, q = _laws(law, law_other)
     eps = check.not_negative("epsilon", epsilon)
-    one, two = (np.maximum(a - np.exp(eps) * b, 0).sum() for a, b in ((p, q), (q, p)))
+    with np.errstate(divide="ignore"):
+        one, two = (
+            np.maximum(a - np.exp(np.minimum(eps + np.log(b), 1.0)), 0).sum()
+            for a, b in ((p, q), (q, p))
+        )
     return float(max(one, two))
 
 
