@@ -96,8 +96,8 @@ def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> In
     """
     check.instance("batch", batch, Batch)
     a, s = check.whole("n_actions", n_actions), batch.n_states
-    largest = check.positive("radius", radius)
-    if not 1 <= largest <= _LARGEST_RADIUS:
+    radius = check.positive("radius", radius)
+    if not 1 <= radius <= _LARGEST_RADIUS:
         raise ValueError(f"radius must be at least 1 and at most 2^31, got {radius!r}")
     _few_counts(s * a * s)
     if batch.actions is None:
@@ -120,7 +120,7 @@ def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> In
             at = begins[chunk[:live]] + t
             pair = pairs[at]
             who = np.arange(live)
-            fits = squares[:live] + 2 * peaks[who, pair] + 1 <= largest**2  # (1)
+            fits = squares[:live] + 2 * peaks[who, pair] + 1 <= radius**2  # (1)
             who, pair, at = who[fits], pair[fits], at[fits]
             key = pair * s + batch.states[at + 1]
             squares[who] += 2 * counts[who, key] + 1
@@ -185,7 +185,8 @@ def private_transition_counts(
     """
     counts = bounded_transition_counts(batch, n_actions, radius)
     promise = Guarantee(epsilon, delta, REPLACE_ONE_TRAJECTORY)
-    sigma = math.sqrt(2) * float(radius) * analytic_gaussian_sigma(1.0, epsilon, delta)
+    radius = check.positive("radius", radius)
+    sigma = math.sqrt(2) * radius * analytic_gaussian_sigma(1.0, epsilon, delta)
     noise = check.generator(rng).standard_normal(counts.shape)
     return PrivateCounts(check.frozen(counts + sigma * noise), sigma, promise)
 
