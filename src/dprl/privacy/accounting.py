@@ -87,7 +87,7 @@ from dprl.privacy.averages import (
     resolved_delta,
     root_above_zero,
 )
-from dprl.privacy.gaussian import analytic_gaussian_sigma, gaussian_delta
+from dprl.privacy.gaussian import analytic_gaussian_sigma
 
 #: What two successive halvings of the grid step must agree to, in relation to epsilon or delta.
 TOLERANCE = 1e-3
@@ -262,7 +262,9 @@ def subsampled_gaussian_mu(fraction: float, m: int, epsilon: float, delta: float
 
 def _one_release(eps: float, mu: float, q: float) -> float:
     """(2) for eps >= 0: q (Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu)), e^e = 1 + (e^eps - 1)/q."""
-    return q * gaussian_delta(mu, 1.0, float(_tilt(np.array([eps]), q)[0]))
+    t = _tilt(np.array([eps]), q)[0]
+    second = math.exp(min(t + special.log_ndtr(-mu / 2 - t / mu), 0.0))
+    return float(q * max(special.ndtr(mu / 2 - t / mu) - second, 0.0))
 
 
 def _tilt(loss: FloatArray, q: float) -> FloatArray:
