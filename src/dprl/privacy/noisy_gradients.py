@@ -315,7 +315,7 @@ def threshold_test_delta(sigma: float, records: int, steps: int, epsilon: float)
     above = (1 - q) * special.ndtr(-t) + q * special.ndtr(mu - t)
     with np.errstate(divide="ignore"):
         first = -np.expm1(number * np.log1p(-above))
-        second = np.where(  # in logs; far out the union bound, which exceeds it by nothing
+        second = np.where(  # its logarithm; far out by the union bound, exact to rounding there
             t < 30,
             np.log(-np.expm1(number * special.log_ndtr(np.minimum(t, 30.0)))),
             math.log(number) + special.log_ndtr(-t),
