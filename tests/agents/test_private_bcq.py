@@ -111,8 +111,8 @@ def test_a_step_without_noise_is_the_sum_of_clipped_gradients_through_adam():
     rng = np.random.default_rng(9)
     rows, _ = private_bcq.poisson_samples(members, 1.0, 1, rng)
     first = bcq.initialise(jax.random.key(int(rng.integers(2**31))), 3, 2, TINY)
-    key = jax.random.split(jax.random.key(int(rng.integers(2**31)), impl="rbg"), 1)[0]
-    shares_key, numbers_key, _ = jax.random.split(key, 3)
+    raw = rng.integers(2**32, size=(1, 2, 4), dtype=np.uint32)[0]
+    shares_key, numbers_key = (jax.random.wrap_key_data(one, impl="rbg") for one in raw)
     slots = rows.shape[1]
     shares = jax.random.uniform(shares_key, (slots, 4))
     numbers = jax.random.normal(numbers_key, (slots, *bcq.noise_shape(2, TINY)))
@@ -163,13 +163,32 @@ def test_samples_are_poisson_and_none_is_cut_off():
     assert all(len(set(row[one == 1])) == one.sum() for row, one in zip(rows, taken, strict=True))
 
 
-def test_noise_has_the_deviation_that_was_asked_for():
-    zero = jax.tree.map(jnp.zeros_like, private_bcq._trainable(parameters()))
-    drawn = flat(private_bcq._with_noise(zero, jax.random.key(6), 2.5))
-    assert drawn.std() == pytest.approx(2.5, rel=5 / math.sqrt(2 * drawn.size))
-    assert abs(drawn.mean()) < 5 * 2.5 / math.sqrt(drawn.size)
-    assert (flat(private_bcq._with_noise(zero, jax.random.key(6), 0.0)) == 0).all()
-    assert np.unique(drawn).size == drawn.size
+class Loud(np.random.Generator):
+    """A generator whose normal numbers are far beyond what single precision draws."""
+
+    def standard_normal(self, size):
+        return np.full(size, 7.0)
+
+
+def test_noise_has_the_deviation_that_was_asked_for(monkeypatch):
+    """Of an empty data set only noise is released, divided by B; in double precision till then."""
+    seen = []
+    monkeypatch.setattr(
+        private_bcq,
+        "_follow",
+        lambda known, moments, mean, _: (seen.append(mean), (known, moments))[1],
+    )
+    settings = PrivateSettings(TINY, rate=0.5, divisor=4.0, clip=2.0, noise=2.5)
+    none = np.zeros(6, dtype=bool)
+    private_bcq.train(episodes(), none, settings, 50, np.random.default_rng(6))
+    drawn = np.concatenate(seen) * 4.0
+    assert drawn.size == 50 * flat(private_bcq._trainable(parameters())).size
+    assert drawn.std() == pytest.approx(5.0, rel=5 / math.sqrt(2 * drawn.size))
+    assert abs(drawn.mean()) < 5 * 5.0 / math.sqrt(drawn.size)
+    assert np.unique(drawn).size > 0.99 * drawn.size
+    seen.clear()
+    private_bcq.train(episodes(), none, settings, 1, Loud(np.random.PCG64(6)))
+    assert (seen[0] == 7.0 * 5.0 / 4.0).all()
 
 
 def test_an_empty_data_set_gives_noise_alone_and_seeds_decide():

@@ -49,13 +49,16 @@ def each(function: Callable[..., T], *trees: Tree) -> T:
 
 def part_of(tree: Tree, group: slice) -> Tree:
     """A copy of one group's entries, so that it may be overwritten in place."""
-    # through NumPy: nothing to compile
-    part: Tree = jax.tree.map(lambda leaf: jnp.array(np.asarray(leaf)[group]), tree)
+    if jax.default_backend() == "cpu":  # through NumPy: nothing to compile
+        tree = jax.tree.map(lambda leaf: np.asarray(leaf)[group], tree)
+    part: Tree = jax.tree.map(jnp.array, tree)  # elsewhere the group is all, and stays there
     return part
 
 
 def joined(trees: Sequence[Tree]) -> Tree:
-    """The population that consists of these groups; a copy."""
+    """The population that consists of these groups; of several, a copy."""
+    if len(trees) == 1:
+        return trees[0]
     whole: Tree = jax.tree.map(
         lambda *leaves: jnp.asarray(np.concatenate([np.asarray(leaf) for leaf in leaves])), *trees
     )

@@ -20,8 +20,8 @@ are fixed without looking at the data. Nothing else is taken from them: observat
 are not normalised, actions are bounded by the task, and no step is left out.
 
 Sources: Abadi et al. 2016 (DP-SGD); Fujimoto, Meger and Precup 2019 (BCQ); McMahan et al. 2018
-(one contribution per person). NumPy's and JAX's noise is for study, not for a real release: that of
-JAX has single precision, never exceeds 5.42 standard deviations, and comes from one of 2^31 keys.
+(one contribution per person). Gradients have single precision, their noise is NumPy's, of double
+precision; its rounding is for study, not for a real release.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from dprl import _validation as check
 from dprl._validation import BoolArray, FloatArray, IntArray
@@ -131,22 +132,25 @@ def train(
         raise ValueError(f"members must be {len(episodes)} bools, got {held.dtype} {held.shape}")
     check.generator(rng)
     rows, taken = poisson_samples(held, settings.rate, check.whole("steps", steps), rng)
-    state = bcq.initialise(
+    parameters = bcq.initialise(
         jax.random.key(int(rng.integers(2**31))),
         episodes.observation_size,
         episodes.action_size,
         settings.bcq,
-    )
-    key = jax.random.key(int(rng.integers(2**31)), impl="rbg")
-    parameters: BCQParameters = _train(
-        state.parameters,
-        _data(episodes, timeout_is_terminal),
-        jnp.asarray(episodes.lengths),
-        (jnp.asarray(rows), jnp.asarray(taken)),
-        key,
-        (settings.clip, settings.noise * settings.clip if settings.noise else 0.0),
-        (settings.bcq, settings.divisor),
-    )
+    ).parameters
+    # whole keys, not seeds: a step's two draws share nothing with those of another
+    keys = rng.integers(2**32, size=(len(rows), 2, 4), dtype=np.uint32)
+    data, lengths = _data(episodes, timeout_is_terminal), jnp.asarray(episodes.lengths)
+    deviation = settings.noise * settings.clip if settings.noise else 0.0
+    moments = _adam(settings.bcq).init(_trainable(parameters))
+    for row, weight, raw in zip(rows, taken, keys, strict=True):
+        total = _clipped_sum(
+            parameters, data, lengths, (row, weight, raw), settings.clip, settings.bcq
+        )
+        release = np.asarray(total, dtype=np.float64)
+        release = release + deviation * rng.standard_normal(release.size)
+        mean = (release / settings.divisor).astype(np.float32)
+        parameters, moments = _follow(parameters, moments, mean, settings.bcq)
     return parameters
 
 
@@ -219,61 +223,45 @@ def _data(episodes: Episodes, timeout_is_terminal: bool) -> MiniBatch:
     )
 
 
-@partial(jax.jit, static_argnames="fixed")
-def _train(
+@partial(jax.jit, static_argnames="learner")
+def _clipped_sum(
     parameters: BCQParameters,
     data: MiniBatch,
     lengths: jax.Array,
-    samples: tuple[jax.Array, jax.Array],
-    key: jax.Array,
-    scales: tuple[float, float],
-    fixed: tuple[BCQSettings, float],
-) -> BCQParameters:
-    (rows, taken), (clip, deviation), (learner, divisor) = samples, scales, fixed
-    steps, slots = rows.shape
+    sample: tuple[jax.Array, jax.Array, jax.Array],
+    clip: float,
+    learner: BCQSettings,
+) -> jax.Array:
+    """The clipped gradients of a sample, summed, in one row; raw keys (2, 4) of its draws."""
+    rows, weight, raw = sample
+    shares_key, numbers_key = (jax.random.wrap_key_data(raw[i], impl="rbg") for i in (0, 1))
+    shares = jax.random.uniform(shares_key, (rows.size, learner.batch_size))
     shape = noise_shape(data.actions.shape[-1], learner)
-    adam = optax.adam(learner.learning_rate)
+    numbers = jax.random.normal(numbers_key, (rows.size, *shape))
 
-    def one(
-        parameters: BCQParameters, row: jax.Array, share: jax.Array, numbers: jax.Array
-    ) -> _Trainable:
+    def one(row: jax.Array, share: jax.Array, numbers: jax.Array) -> _Trainable:
         step = jnp.floor(share * lengths[row]).astype(int)
         batch = MiniBatch(*(leaf[row, step] for leaf in data))
-        slope = trajectory_gradient(parameters, batch, numbers, learner)
-        return clipped(slope, clip)
+        return clipped(trajectory_gradient(parameters, batch, numbers, learner), clip)
 
-    def body(state: Any, now: Any) -> tuple[Any, None]:
-        parameters, moments = state
-        row, weight, step_key = now
-        shares_key, numbers_key, noise_key = jax.random.split(step_key, 3)
-        shares = jax.random.uniform(shares_key, (slots, learner.batch_size))
-        numbers = jax.random.normal(numbers_key, (slots, *shape))
-        each = jax.vmap(partial(one, parameters))(row, shares, numbers)
-        total = jax.tree.map(lambda leaf: jnp.tensordot(weight, leaf, axes=1), each)
-        total = _with_noise(total, noise_key, deviation)
-        mean = jax.tree.map(lambda leaf: leaf / divisor, total)
-        change, moments = adam.update(mean, moments)
-        at: _Trainable = optax.apply_updates(_trainable(parameters), change)
-        old = (parameters.target_perturbation, parameters.target_critics)
-        new = soft_update(old, (at.perturbation, at.critics), learner.target_rate)
-        encoder, decoder = at.vae
-        after = BCQParameters(encoder, decoder, at.perturbation, at.critics, *new)
-        return (after, moments), None
-
-    start = (parameters, adam.init(_trainable(parameters)))
-    (parameters, _), _ = jax.lax.scan(body, start, (rows, taken, jax.random.split(key, steps)))
-    return parameters
+    each = jax.vmap(one)(rows, shares, numbers)
+    total = jax.tree.map(lambda leaf: jnp.tensordot(weight, leaf, axes=1), each)
+    return ravel_pytree(total)[0]
 
 
-def _with_noise(total: _Trainable, key: jax.Array, deviation: float | jax.Array) -> _Trainable:
-    leaves, shape = jax.tree.flatten(total)
-    sizes = np.cumsum([0, *(leaf.size for leaf in leaves)])
-    drawn = deviation * jax.random.normal(key, (int(sizes[-1]),))
-    noisy: _Trainable = jax.tree.unflatten(
-        shape,
-        [
-            leaf + drawn[at : at + leaf.size].reshape(leaf.shape)
-            for leaf, at in zip(leaves, sizes[:-1].tolist(), strict=True)
-        ],
-    )
-    return noisy
+@partial(jax.jit, static_argnames="learner")
+def _follow(
+    parameters: BCQParameters, moments: Any, mean: jax.Array, learner: BCQSettings
+) -> tuple[BCQParameters, Any]:
+    """Adam's step for a released mean, then the targets'."""
+    known = _trainable(parameters)
+    change, moments = _adam(learner).update(ravel_pytree(known)[1](mean), moments)
+    at: _Trainable = optax.apply_updates(known, change)
+    old = (parameters.target_perturbation, parameters.target_critics)
+    new = soft_update(old, (at.perturbation, at.critics), learner.target_rate)
+    encoder, decoder = at.vae
+    return BCQParameters(encoder, decoder, at.perturbation, at.critics, *new), moments
+
+
+def _adam(learner: BCQSettings) -> optax.GradientTransformation:
+    return optax.adam(learner.learning_rate)

@@ -10,7 +10,7 @@ A    Hopper, T_max 50, M = 400: models looked at from 3,000 to 60,000 updates
 B    the oracles of A; M = 20 and 100, 8 models an oracle, 20 roll-outs a model
 C    four of them; M = 20, four kinds of exploration noise in the data
 D    the ten cells of table 5.2: 16 oracles, M = 400 at every T_max
-E    the cell of A with a million steps and updates, at the small network sizes
+E    the cell of A with networks of the published sizes; 300,000 steps, 200,000 updates
 ===  ============================================================================
 
 A training uses all cores by itself (:mod:`dprl.agents.parallel`): one process a run.
@@ -42,7 +42,7 @@ from experiments.chapter_5.games import Game, GameSettings
 from experiments.chapter_5.leaks import Leak, LeakSettings
 from experiments.chapter_5.oracles import Mixture
 from experiments.chapter_5.pair_attacks import AttackSettings
-from experiments.chapter_5.sizes import STEPS_OF_THE_THESIS, TABLE_5_2, clipping_lengths
+from experiments.chapter_5.sizes import TABLE_5_2, clipping_lengths
 from experiments.chapter_5.stages import Watch, computed_once, split_evenly
 from experiments.chapter_5.study import Study, StudySettings
 
@@ -107,13 +107,15 @@ _D = tuple(
     for name, lengths in TABLE_5_2.items()
     for t_max in lengths
 )
+# what fits into eight minutes of one GPU
 _E = replace(
     _A,
     oracles=4,
-    ddpg=replace(DDPGSettings.laptop(), capacity=STEPS_OF_THE_THESIS),
-    ddpg_steps=STEPS_OF_THE_THESIS,
-    bcq_updates=STEPS_OF_THE_THESIS,
-    bcq_evaluated_at=(3_000, 60_000, 300_000),
+    ddpg=DDPGSettings.paper(),
+    ddpg_steps=300_000,
+    bcq=BCQSettings.paper(),
+    bcq_updates=200_000,
+    bcq_evaluated_at=(3_000, 50_000, 100_000, 150_000),
     evaluate_every=50_000,
 )
 
@@ -154,7 +156,7 @@ RUNS: dict[str, tuple[Cell, ...]] = {
         Cell(one, replace(_NO_NETWORK, rollouts=1), (one.bcq_updates,), _attacks(one))
         for one in sorted(_D, key=lambda one: one.t_max)
     ),
-    "E": (Cell(_E, GameSettings(), (*_E.bcq_evaluated_at, _E.bcq_updates)),),
+    "E": (Cell(_E, GameSettings(), (3_000, _E.bcq_updates)),),
 }
 
 
