@@ -170,25 +170,33 @@ class Loud(np.random.Generator):
         return np.full(size, 7.0)
 
 
-def test_noise_has_the_deviation_that_was_asked_for(monkeypatch):
-    """Of an empty data set only noise is released, divided by B; in double precision till then."""
+def releases(monkeypatch, steps, rng, noise=2.5):
+    """What `steps` steps of an empty data set release, shape (steps, weights)."""
     seen = []
-    monkeypatch.setattr(
-        private_bcq,
-        "_follow",
-        lambda known, moments, mean, _: (seen.append(mean), (known, moments))[1],
-    )
-    settings = PrivateSettings(TINY, rate=0.5, divisor=4.0, clip=2.0, noise=2.5)
-    none = np.zeros(6, dtype=bool)
-    private_bcq.train(episodes(), none, settings, 50, np.random.default_rng(6))
-    drawn = np.concatenate(seen) * 4.0
-    assert drawn.size == 50 * flat(private_bcq._trainable(parameters())).size
+
+    def follow(known, moments, mean, learner):
+        seen.append(mean)
+        return known, moments
+
+    monkeypatch.setattr(private_bcq, "_follow", follow)
+    settings = PrivateSettings(TINY, rate=0.5, divisor=4.0, clip=2.0, noise=noise)
+    private_bcq.train(episodes(), np.zeros(6, dtype=bool), settings, steps, rng)
+    return 4.0 * np.array(seen)
+
+
+def test_noise_has_the_deviation_that_was_asked_for(monkeypatch):
+    """Of an empty data set only noise is released, divided by B."""
+    drawn = releases(monkeypatch, 50, np.random.default_rng(6))
+    assert drawn.shape == (50, flat(private_bcq._trainable(parameters())).size)
     assert drawn.std() == pytest.approx(5.0, rel=5 / math.sqrt(2 * drawn.size))
     assert abs(drawn.mean()) < 5 * 5.0 / math.sqrt(drawn.size)
-    assert np.unique(drawn).size > 0.99 * drawn.size
-    seen.clear()
-    private_bcq.train(episodes(), none, settings, 1, Loud(np.random.PCG64(6)))
-    assert (seen[0] == 7.0 * 5.0 / 4.0).all()
+    assert np.unique(drawn[0]).size == drawn[0].size
+    assert (drawn[0] != drawn[1]).any()
+    assert (releases(monkeypatch, 1, np.random.default_rng(6), noise=0.0) == 0).all()
+
+
+def test_noise_comes_from_the_generator_of_the_caller(monkeypatch):
+    assert (releases(monkeypatch, 1, Loud(np.random.PCG64(6))) == 7.0 * 5.0).all()
 
 
 def test_an_empty_data_set_gives_noise_alone_and_seeds_decide():
