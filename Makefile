@@ -8,6 +8,9 @@ PORT    ?= 8000
 
 VENV  := .venv
 PY    := $(VENV)/bin/python
+# Packages are compiled when first imported. Where Python is told not to keep that, every process
+# would do it again, and take three times as long to start.
+unexport PYTHONDONTWRITEBYTECODE
 # Written last: says which lock file is installed completely, and for which folder.
 STAMP := $(VENV)/installed.lock
 WANTED = { echo "\# $(CURDIR)"; cat requirements.lock; }

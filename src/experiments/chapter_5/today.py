@@ -103,31 +103,34 @@ AUDIT = {
 }
 
 
-def shadows(size: str, folder: Path) -> tuple[dict[str, pd.DataFrame], object]:
+def shadows(size: str, folder: Path, first: int | None) -> tuple[dict[str, pd.DataFrame], object]:
     """The table ``attacks-today``, and the settings it was made with."""
-    measured = [leaks.run(one, folder) for one in SHADOWS[size]]
+    chosen = SHADOWS[size][:first]
+    measured = [leaks.run(one, folder) for one in chosen]
     found = pd.concat([shadow_tables.table(one) for one in measured], ignore_index=True)
     found.attrs["seconds"] = sum(one.seconds for one in measured)
-    return {"attacks-today": found}, [dataclasses.asdict(one) for one in SHADOWS[size]]
+    return {"attacks-today": found}, [dataclasses.asdict(one) for one in chosen]
 
 
-def audit(size: str, folder: Path) -> tuple[dict[str, pd.DataFrame], object]:
+def audit(size: str, folder: Path, first: int | None) -> tuple[dict[str, pd.DataFrame], object]:
     """The table ``orl-auditor`` with what it took, and the settings it was made with."""
-    found = dataset_audit.table(AUDIT[size], folder)
-    return {"orl-auditor": found}, dataclasses.asdict(AUDIT[size])
+    chosen = replace(AUDIT[size], oracles=AUDIT[size].oracles[:first])
+    found = dataset_audit.table(chosen, folder)
+    return {"orl-auditor": found}, dataclasses.asdict(chosen)
 
 
-def private(size: str, folder: Path) -> tuple[dict[str, pd.DataFrame], object]:
+def private(size: str, folder: Path, first: int | None) -> tuple[dict[str, pd.DataFrame], object]:
     """The table ``private-bcq`` with what it took, and the settings it was made with."""
-    parts = [private_models.table(one, folder) for one in PRIVATE[size]]
-    about = [dataclasses.asdict(one) for one in PRIVATE[size]]
+    chosen = PRIVATE[size][:first]
+    parts = [private_models.table(one, folder) for one in chosen]
+    about = [dataclasses.asdict(one) for one in chosen]
     seconds = sum(part.attrs.pop("seconds") for part in parts)
     found = pd.concat(parts, ignore_index=True)
     found.attrs["seconds"] = seconds
     return {"private-bcq": found}, about
 
 
-Run = Callable[[str, Path], tuple[dict[str, pd.DataFrame], object]]
+Run = Callable[[str, Path, int | None], tuple[dict[str, pd.DataFrame], object]]
 RUNS: dict[str, Run] = {"shadows": shadows, "audit": audit, "private": private}
 _SUFFIX = {"small": "-small", "large": ""}
 _LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy", "dp-accounting", "scipy")
@@ -143,8 +146,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", choices=tuple(_SUFFIX), default="large")
     parser.add_argument("--folder", type=Path, default=Path("_build/membership"))
     parser.add_argument("--records", type=Path, default=None, help="instead of data/results")
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=None,
+        help="only so many of the audited oracles, private pools or leaks; needs --records",
+    )
     options = parser.parse_args(argv)
-    tables, about = RUNS[options.run](options.size, options.folder)
+    if options.first is not None and (options.first < 1 or options.records is None):
+        parser.error("--first is a number of at least 1, and its table is kept under --records")
+    tables, about = RUNS[options.run](options.size, options.folder, options.first)
     made_by = records.Command(
         f"{parser.prog} --run {options.run} --size {options.size}",
         profile="laptop",

@@ -1,5 +1,7 @@
 """The audit of data sets: who is a suspect, what is counted; and the command for all runs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -70,3 +72,18 @@ def test_the_command_records_what_a_run_made(run, tiny_folder, tmp_path, monkeyp
             expected = one.learner.rate * one.size
             assert one.learner.divisor == pytest.approx(min(50, one.size))
             assert expected == pytest.approx(one.learner.divisor)
+
+
+def test_a_piece_of_a_run_has_the_rows_of_the_whole(run, tiny_folder, tmp_path, monkeypatch, found):
+    monkeypatch.setitem(today.AUDIT, "small", replace(run, oracles=(1, 0)))
+    arguments = ["--run", "audit", "--size", "small", "--folder", str(tiny_folder), "--first", "1"]
+    assert today.main([*arguments, "--records", str(tmp_path)]) == 0
+    kept = records.read(tmp_path / "laptop" / "orl-auditor-small.csv")
+    pd.testing.assert_frame_equal(kept.frame, found, check_dtype=False)
+
+
+@pytest.mark.parametrize("wrong", [["--first", "1"], ["--first", "0", "--records", "x"]])
+def test_a_piece_never_replaces_a_recorded_table(wrong, capsys):
+    with pytest.raises(SystemExit):
+        today.main(["--run", "private", "--size", "small", *wrong])
+    assert "--records" in capsys.readouterr().err
