@@ -17,8 +17,7 @@ import pytest
 from companion.build import site
 
 SITE = Path(__file__).resolve().parents[2] / site.SITE
-WIDTHS = {"desktop": 1280, "phone": 390}
-HEIGHT = 900
+SCREENS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 900}}
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -88,10 +87,10 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(scope="module", params=WIDTHS)
+@pytest.fixture(scope="module", params=SCREENS)
 def shared_visitor(request, browser, address):
     """A tab of one width, shared by tests: a new one for each would take the longest of all."""
-    context = browser.new_context(viewport={"width": WIDTHS[request.param], "height": HEIGHT})
+    context = browser.new_context(viewport=SCREENS[request.param])
     yield Visitor(request.param, context, address)
     context.close()
 
@@ -116,14 +115,15 @@ def tab_without_javascript(browser):
 @pytest.fixture
 def visitor_of_files(browser):
     """A wide tab on the files themselves, without a server."""
-    context = browser.new_context(viewport={"width": WIDTHS["desktop"], "height": HEIGHT})
+    context = browser.new_context(viewport=SCREENS["desktop"])
     yield Visitor("desktop", context, SITE.as_uri())
     context.close()
 
 
 class Visitor:
     def __init__(self, kind, context, address):
-        self.kind, self.width, self.address, self.trouble = kind, WIDTHS[kind], address, []
+        self.kind, self.width = kind, SCREENS[kind]["width"]
+        self.address, self.trouble = address, []
         context.set_default_timeout(600_000)  # when to give up, in ms; a slow machine is no fault
         context.route("**/*", self._only_local)
         self.tab = context.new_page()
@@ -150,7 +150,7 @@ class Visitor:
         """Load a page and wait until its formulas are set."""
         self.trouble.clear()
         self.tab.emulate_media(color_scheme="light")
-        self.resize(self.kind)
+        self.tab.set_viewport_size(SCREENS[self.kind])  # a test that failed may have left another
         self.tab.goto(f"{self.address}/{name}", wait_until="load")
         if self.tab.locator("script[src*=mathjax]").count():
             self.tab.wait_for_function("() => window.MathJax?.startup?.promise")
@@ -160,12 +160,12 @@ class Visitor:
 
     def resize(self, kind):
         """Make the tab as wide as a kind of screen, wait for its pictures; return the width."""
-        self.tab.set_viewport_size({"width": WIDTHS[kind], "height": HEIGHT})
+        self.tab.set_viewport_size(SCREENS[kind])
         self._settle()
         self.tab.wait_for_function(
             "() => [...document.images].every(i => i.complete || i.loading === 'lazy')"
         )
-        return WIDTHS[kind]
+        return SCREENS[kind]["width"]
 
     def _settle(self):
         for _ in range(2):  # what watches for sizes speaks with the next frame

@@ -28,7 +28,7 @@ def render(folder: Path, extensions: str, text: str = "") -> tuple[int, str]:
     folder.mkdir()
     (folder / "_config.yml").write_text(CONFIG.format(extensions))
     (folder / "_toc.yml").write_text(TOC)
-    for name in "abcdef":
+    for name in "abcde":
         (folder / f"{name}.md").write_text(f"# Page *{name}*{HEADINGS if name in 'bce' else ''}")
     (folder / "f.md").write_text(f"# Page f\n\n{text}\n")
     done = site.jupyter_book(folder, "-W", "-n", "--keep-going")
