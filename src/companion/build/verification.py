@@ -12,10 +12,11 @@ which tables are older than their code.
 
 With ``--sample`` (``SAMPLE=1``) one piece of each table is computed: a page runs up to its last
 recorded table, and the grids that ``data/results/samples.yml`` names are cut to their first
-entries; a command gets the further ``arguments`` that stand there. Every row that comes out
-must be a row of the recorded table: seeds belong to places in a list of tasks, and the list is
-cut at its end. A table of which no piece can be had is listed as not computed, with the reason;
-a command whose every table is skipped is never run:
+entries; a command gets the further ``arguments`` that stand there, and finds what pages have
+``kept`` for one another. Every row that comes out must be a row of the recorded table: seeds
+belong to places in a list of tasks, and the list is cut at its end. A table of which no piece
+can be had is listed as not computed, with the reason; a command whose every table is skipped
+is never run:
 
 .. code-block:: yaml
 
@@ -98,11 +99,12 @@ class Sample:
 
     ``first`` says how many of the first entries of the page's lists or dicts are used, by name;
     ``skip`` by table (without suffix; ``*`` for all others) why it is not sampled. ``arguments``
-    are typed after the command."""
+    are typed after the command, which finds in its folder all that is in the folder ``kept``."""
 
     first: Mapping[str, int] = field(default_factory=dict)
     skip: Mapping[str, str] = field(default_factory=dict)
     arguments: str = ""
+    kept: str = ""
 
     def reason(self, table: str) -> str:
         """Why a table is not sampled; empty if it is."""
@@ -141,10 +143,10 @@ def load_samples(path: Path) -> dict[str, Sample]:
 
 
 def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
-    fields = ("arguments" if is_command(page) else "first", "skip")
-    if set(entry) - set(fields):
+    fields = {"arguments", "kept", "skip"} if is_command(page) else {"first", "skip"}
+    if set(entry) - fields:
         raise ValueError(
-            f"{page}: a sample has the fields first (of a command: arguments) and skip; "
+            f"{page}: a sample has the fields first (of a command: arguments, kept) and skip; "
             f"got {sorted(entry)}"
         )
     first, skip = entry.get("first", {}), entry.get("skip", {})
@@ -153,7 +155,8 @@ def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
         raise ValueError(f"{page}: first says how many entries, at least 1; got {first}")
     if not all(isinstance(reason, str) and reason.strip() for reason in skip.values()):
         raise ValueError(f"{page}: what is skipped needs a reason; got {skip}")
-    return Sample(first, skip, str(entry.get("arguments", "")))
+    texts = {name: str(entry.get(name, "")) for name in ("arguments", "kept")}
+    return Sample(first, skip, **texts)
 
 
 def shorten(notebook: Any, *, first: Mapping[str, int], tables: Sequence[str]) -> None:
@@ -199,7 +202,7 @@ def compare_file(recorded: Path, fresh: Path, tolerance: Tolerance, *, part: boo
         return "the page does not make it any more"
     old, new = records.read(recorded), records.read(fresh)
     keys = old.provenance.get("keys")
-    first, second = (f if keys else _numbered(f) for f in (old.frame, new.frame))
+    first, second = (old.frame, new.frame) if keys else _numbered(old.frame, new.frame)
     try:
         found = records.compare(
             first, second, keys=keys, rtol=tolerance.relative, atol=tolerance.absolute
@@ -213,12 +216,13 @@ def compare_file(recorded: Path, fresh: Path, tolerance: Tolerance, *, part: boo
     return f"{len(found)} differences\n{found.head(_SHOWN).to_string(index=False)}"
 
 
-def _numbered(frame: pd.DataFrame) -> pd.DataFrame:
+def _numbered(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """With a number for each row of a group, where no columns identify it: points of a curve."""
-    groups = [c for c in frame.columns if not pd.api.types.is_float_dtype(frame[c].dtype)]
-    if not groups or not frame.duplicated(groups).any():
-        return frame
-    return frame.assign(row=frame.groupby(groups).cumcount())
+    groups = [c for c in first.columns if not pd.api.types.is_float_dtype(first[c].dtype)]
+    if not groups or not first.duplicated(groups).any() or not {*groups} <= {*second.columns}:
+        return first, second
+    first, second = (f.assign(row=f.groupby(groups).cumcount()) for f in (first, second))
+    return first, second
 
 
 def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dict[str, list[str]]:
@@ -322,7 +326,7 @@ def _compute(
     if computed:
         print(f"{maker}: computing {', '.join(computed)} again ...", flush=True)
         if is_command(maker):
-            problem = _run_again(root, maker, fresh, plan.arguments if sample else "")
+            problem = _run_again(root, maker, fresh, plan if sample else Sample())
         else:
             stems = [name.removesuffix(".csv") for name in computed]
             edit = functools.partial(shorten, first=plan.first, tables=stems)
@@ -365,11 +369,14 @@ def _execute_again(
     return ""
 
 
-def _run_again(root: Path, command: str, fresh: Path, arguments: str) -> str:
+def _run_again(root: Path, command: str, fresh: Path, plan: Sample) -> str:
     """Run a command so that its tables go into a folder; return what went wrong, or nothing."""
-    fresh.mkdir(parents=True)
-    typed = [*shlex.split(command)[1:], *shlex.split(arguments)]
-    typed += ["--folder", str(fresh / "work"), "--records", str(fresh)]
+    work, kept = fresh / "work", root / plan.kept
+    work.mkdir(parents=True)
+    for place in kept.iterdir() if plan.kept and kept.is_dir() else ():
+        (work / place.name).symlink_to(place)  # what is new goes beside them, not into `kept`
+    typed = [*shlex.split(command)[1:], *shlex.split(plan.arguments)]
+    typed += ["--folder", str(work), "--records", str(fresh)]
     with (fresh / "output.txt").open("w") as output:
         done = subprocess.run(
             [sys.executable, *typed], cwd=root, stdout=output, stderr=output, check=False

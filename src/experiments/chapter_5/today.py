@@ -121,7 +121,7 @@ def audit(size: str, folder: Path, first: int | None) -> tuple[dict[str, pd.Data
 
 def private(size: str, folder: Path, first: int | None) -> tuple[dict[str, pd.DataFrame], object]:
     """The table ``private-bcq`` with what it took, and the settings it was made with."""
-    chosen = PRIVATE[size][:first]
+    chosen = [replace(one, epsilons=one.epsilons[:first]) for one in PRIVATE[size][:first]]
     parts = [private_models.table(one, folder) for one in chosen]
     about = [dataclasses.asdict(one) for one in chosen]
     seconds = sum(part.attrs.pop("seconds") for part in parts)
@@ -150,7 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--first",
         type=int,
         default=None,
-        help="only so many of the audited oracles, private pools or leaks; needs --records",
+        help="only so many leaks, audited oracles, or private pools and their epsilons; "
+        "needs --records",
     )
     options = parser.parse_args(argv)
     if options.first is not None and (options.first < 1 or options.records is None):

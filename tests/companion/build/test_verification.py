@@ -95,6 +95,17 @@ def test_points_of_a_curve_are_compared_by_their_order(tmp_path, monkeypatch):
     assert "1 differences" in verification.compare_file(old, new, Tolerance())
 
 
+@pytest.mark.parametrize("rows", [[0], [0, 1], [0, 2], [2]])
+def test_a_piece_of_a_curve_agrees(tmp_path, monkeypatch, rows):
+    curve = pd.DataFrame({"of": ["a", "a", "b"], "rate": [0.0, 1.0, 0.5]})
+    monkeypatch.setenv("DPRL_PAGE", PAGE)
+    for place, points in (("old", curve), ("new", curve.loc[rows].reset_index(drop=True))):
+        monkeypatch.setenv("DPRL_STAGE", str(tmp_path / place))
+        records.save("roc", points, seed=1, parameters={})
+    old, new = (tmp_path / place / "results/roc.csv" for place in ("old", "new"))
+    assert verification.compare_file(old, new, Tolerance(), part=True) == ""
+
+
 def test_missing_and_unrecorded_tables_differ(root, monkeypatch):
     monkeypatch.setattr(verification, "execute_page", lambda run: None)
     assert problems(root) == ["the page does not make it any more"]
@@ -207,6 +218,10 @@ place = pathlib.Path(sys.argv[sys.argv.index("--records") + 1]) / "laptop"
 place.mkdir(parents=True)
 for path in here.iterdir():
     shutil.copy(path, place / path.name)
+work = pathlib.Path(sys.argv[sys.argv.index("--folder") + 1])
+if "--kept" in sys.argv and (work / "model" / "of-a-page").read_text() != "trained":
+    sys.exit("nothing kept")
+(work / "of-this-run").mkdir()
 if "--fail" in sys.argv:
     sys.exit("out of luck")
 """
@@ -266,6 +281,18 @@ def test_a_command_that_fails_or_may_not_run(commanded):
 
 
 # ---------------------------------------------------------------------------------- samples
+
+
+def test_a_piece_of_a_command_finds_what_pages_keep_and_adds_nothing_to_it(commanded):
+    samples = commanded / "data/results/samples.yml"
+    samples.write_text(f"{COMMAND}: {{arguments: --kept, kept: _build/models}}\n")
+    model = commanded / "_build/models/model/of-a-page"
+    model.parent.mkdir(parents=True)
+    model.write_text("trained")
+    for sample in (True, True, False):  # whole, it starts from nothing
+        assert again(commanded, sample=sample) == [("laptop/hours.csv", "", 2, "")]
+        assert ((commanded / "_build/verify/python_make.py/work/model").exists()) == sample
+        assert [path.name for path in model.parents[1].iterdir()] == ["model"]
 
 
 def test_a_sample_may_lack_rows_and_those_it_has_must_agree(root, monkeypatch):
