@@ -3,11 +3,11 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from companion.build import site
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "3-x/page"
@@ -136,14 +136,12 @@ def book(tmp_path_factory):
 
 
 def build(root):
-    program = "from jupyter_book.cli.main import main; main()"
-    command = [sys.executable, "-c", program, "build", str(root), "-W", "-n", "--keep-going"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return site.jupyter_book(root, "-W", "-n", "--keep-going")
 
 
 def test_a_page_shows_verdicts_evidence_and_figures(book):
     done = build(book)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     html = (book / "_build/html/first.html").read_text()
     assert "1.2 and" in html or "1.3 and" in html
     boxes = re.findall(r'<div class="proof lemma([^"]*) admonition" id="(.*?)">', html)
@@ -170,7 +168,7 @@ def test_an_answer_needs_its_exercise(book, tmp_path):
     path.write_text(path.read_text().replace(":label: ex-one", ":label: ex-two"))
     done = build(damaged)
     assert done.returncode != 0
-    assert f"book/nb/{PAGE}: no exercise has the label ex-one" in done.stdout + done.stderr
+    assert f"book/nb/{PAGE}: no exercise has the label ex-one" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -186,4 +184,4 @@ def test_what_does_not_exist_is_named(book, tmp_path, old, new, message):
     (damaged / "first.md").write_text(TEXT.replace(old, new))
     done = build(damaged)
     assert done.returncode != 0
-    assert message in done.stdout + done.stderr
+    assert message in done.stdout

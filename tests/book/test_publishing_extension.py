@@ -1,13 +1,12 @@
 """Addresses of the repository and of the site: in a small book, with and without them."""
 
-import os
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+from companion.build import site
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = f"""\
@@ -47,27 +46,13 @@ def build(folder, repository="", base=""):
     (folder / "book" / "intro.md").write_text(TEXT)
     (folder / "_config.yml").write_text(CONFIG % (repository, base))
     (folder / "_toc.yml").write_text("format: jb-book\nroot: book/intro\n")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from jupyter_book.cli.main import main; main()",
-            "build",
-            ".",
-            "-W",
-        ],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = site.jupyter_book(folder, "-W")
     return done, folder / "_build" / "html"
 
 
 def test_without_an_address_the_site_names_none(tmp_path):
     done, html = build(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     page, lost = Head(html / "book" / "intro.html"), Head(html / "404.html")
     assert page.meta["description"] == page.meta["og:description"] == "It <says> one thing."
     assert page.meta["og:title"] == "First & best"
@@ -80,20 +65,20 @@ def test_without_an_address_the_site_names_none(tmp_path):
 
 def test_with_an_address_there_are_buttons_a_sitemap_and_a_picture(tmp_path):
     done, html = build(tmp_path, REPOSITORY)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     page = Head(html / "book" / "intro.html")
-    site = "https://someone.github.io/a-book/"
+    address = "https://someone.github.io/a-book/"
     assert REPOSITORY in page.links
     assert f"{REPOSITORY}/edit/main/book/intro.md" in page.links
     assert any(
         link.startswith(f"{REPOSITORY}/issues/new?template=error.yml") for link in page.links
     )
-    assert page.meta["og:url"] == f"{site}book/intro.html"
-    assert page.meta["og:image"] == f"{site}_static/social.png"
-    assert f"{site}book/intro.html" in page.links  # canonical
+    assert page.meta["og:url"] == f"{address}book/intro.html"
+    assert page.meta["og:image"] == f"{address}_static/social.png"
+    assert f"{address}book/intro.html" in page.links  # canonical
     listed = ElementTree.parse(html / "sitemap.xml").getroot()
     assert [place.text for place in listed.iter() if place.tag.endswith("loc")] == [
-        f"{site}book/intro.html"
+        f"{address}book/intro.html"
     ]
     assert Head(html / "404.html").base == "/a-book/"
     # what is generated has no source to edit
@@ -102,7 +87,7 @@ def test_with_an_address_there_are_buttons_a_sitemap_and_a_picture(tmp_path):
 
 def test_the_site_may_be_read_elsewhere(tmp_path):
     done, html = build(tmp_path, REPOSITORY, "https://book.example.org")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     page = Head(html / "book" / "intro.html")
     assert page.meta["og:url"] == "https://book.example.org/book/intro.html"
     assert Head(html / "404.html").base == "/"
@@ -112,4 +97,4 @@ def test_the_site_may_be_read_elsewhere(tmp_path):
 def test_an_address_that_is_none_is_refused(tmp_path, address):
     done, _ = build(tmp_path, address)
     assert done.returncode != 0
-    assert "must begin with https://" in done.stdout + done.stderr
+    assert "must begin with https://" in done.stdout
