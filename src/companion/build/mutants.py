@@ -69,6 +69,8 @@ def _change(value: Any, factor: float) -> Any:
         return _change_array(value, factor)
     if isinstance(value, pd.DataFrame):
         return value.apply(lambda column: _change(column, factor))
+    if isinstance(value, pd.Series) and value.dtype == object:  # a row of a table with texts
+        return value.map(lambda part: part * factor if isinstance(part, float) else part)
     if isinstance(value, pd.Series | pd.Index):
         return value * factor if pd.api.types.is_float_dtype(value.dtype) else value
     if isinstance(value, np.generic):
@@ -133,6 +135,8 @@ def holds_numbers(value: Any) -> bool:
         return value.size > 0 and (value.dtype == bool or np.issubdtype(value.dtype, np.number))
     if isinstance(value, pd.DataFrame):
         return any(pd.api.types.is_float_dtype(dtype) for dtype in value.dtypes)
+    if isinstance(value, pd.Series) and value.dtype == object:
+        return any(isinstance(part, float) for part in value)
     if isinstance(value, pd.Series | pd.Index):
         return bool(pd.api.types.is_float_dtype(value.dtype))
     return any(holds_numbers(part) for part in (_parts(value) or {}).values())

@@ -561,6 +561,9 @@ class _Values(ast.NodeTransformer):
 
     def _through(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple):
+            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.GeneratorExp):
+                # taken apart at once; a list of it holds numbers
+                node.value = ast.ListComp(node.value.elt, node.value.generators)
             node.value = _seen_by(ast.unparse(node.targets[0]), node.value)
         elif isinstance(node, ast.FunctionDef):
             for inner in ast.walk(node):

@@ -47,7 +47,7 @@ CELLS = [
     "error = other.error()",
     'claims.check("thesis:2", printed=error < min(loose(), 3), n=error)',
     'claims.check("thesis:3", printed=bounds.too_low() < 1.5 < error, n=error)',
-    "own = [1, 2]\ntotal = sum(own)",
+    "first, second = (int(n) for n in '12')\ntotal = first + second",
     'claims.check("thesis:4", printed=total == 3, n=total)',
     "import math",
     'claims.check("thesis:5", printed=math.pi > 3, n=math.pi)',
@@ -157,7 +157,7 @@ def test_claims_are_moved_by_bounds_then_the_package_then_the_page(outcome):
         "thesis:1": "tiny.bounds.pinned",
         "thesis:2": "tiny.other.error",
         "thesis:3": "tiny.bounds.too_low",
-        "thesis:4": "page: own",
+        "thesis:4": "page: (first, second)",
     }
     assert outcome["unmoved"] == ["thesis:5"]
 
@@ -265,6 +265,10 @@ def test_numbers_are_changed_wherever_they_are():
     frame = pd.DataFrame({"m": [1], "loss": [2.0]})
     assert mutants.mutate(frame, "x 2").to_dict("records") == [{"m": 1, "loss": 4.0}]
     assert frame.loss[0] == 2.0
+    row = pd.DataFrame({"m": [1], "loss": [2.0], "of": ["x"]}).loc[0]
+    assert mutants.holds_numbers(row)
+    assert mutants.mutate(row, "x 2").to_dict() == {"m": 1, "loss": 4.0, "of": "x"}
+    assert row["loss"] == 2.0
     with pytest.raises(mutants.MutationError, match="no mutation is called"):
         mutants.mutate(1.0, "forgotten")
 
