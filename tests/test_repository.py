@@ -1,6 +1,7 @@
 """What holds the repository together: one set of versions, nothing heavy, nothing local."""
 
 import ast
+import fnmatch
 import itertools
 import re
 import shutil
@@ -213,6 +214,16 @@ def test_every_public_module_is_on_an_api_page():
 
 
 # ------------------------------------------------------------------------- recorded tables
+
+
+def test_no_folder_of_tests_is_passed_over(pytestconfig):
+    """By its name, that is: pytest looks into no folder "build" unless it is told to."""
+    passed_over = pytestconfig.getini("norecursedirs")
+    files = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("src/**/*.py")]
+    folders = {part for path in files for part in path.relative_to(ROOT).parts[:-1]}
+    assert {"build", "bounds", "chapter_5"} <= folders
+    lost = {(f, p) for f in folders for p in passed_over if fnmatch.fnmatch(f, p)}
+    assert lost == set()
 
 
 def test_no_recorded_table_is_older_than_its_code():
