@@ -129,6 +129,16 @@ def test_citation_agrees_with_the_package():
 # --------------------------------------------------------------------------- commands and pages
 
 
+def test_no_folder_of_tests_is_passed_over(pytestconfig):
+    """By its name, that is: pytest looks into no folder "build" unless it is told to."""
+    passed_over = pytestconfig.getini("norecursedirs")
+    files = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("src/**/*.py")]
+    folders = {part for path in files for part in path.relative_to(ROOT).parts[:-1]}
+    assert {"build", "bounds", "chapter_5"} <= folders
+    lost = {(f, p) for f in folders for p in passed_over if fnmatch.fnmatch(f, p)}
+    assert lost == set()
+
+
 def test_every_target_is_explained():
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.search(r"^\.PHONY: (.*)$", text, flags=re.MULTILINE)[1].split()
@@ -214,16 +224,6 @@ def test_every_public_module_is_on_an_api_page():
 
 
 # ------------------------------------------------------------------------- recorded tables
-
-
-def test_no_folder_of_tests_is_passed_over(pytestconfig):
-    """By its name, that is: pytest looks into no folder "build" unless it is told to."""
-    passed_over = pytestconfig.getini("norecursedirs")
-    files = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("src/**/*.py")]
-    folders = {part for path in files for part in path.relative_to(ROOT).parts[:-1]}
-    assert {"build", "bounds", "chapter_5"} <= folders
-    lost = {(f, p) for f in folders for p in passed_over if fnmatch.fnmatch(f, p)}
-    assert lost == set()
 
 
 def test_no_recorded_table_is_older_than_its_code():

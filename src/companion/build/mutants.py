@@ -134,7 +134,7 @@ def holds_numbers(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.size > 0 and (value.dtype == bool or np.issubdtype(value.dtype, np.number))
     if isinstance(value, pd.DataFrame):
-        return any(pd.api.types.is_float_dtype(dtype) for dtype in value.dtypes)
+        return any(holds_numbers(column) for _, column in value.items())
     if isinstance(value, pd.Series) and value.dtype == object:
         return any(isinstance(part, float) for part in value)
     if isinstance(value, pd.Series | pd.Index):

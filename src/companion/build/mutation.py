@@ -73,7 +73,8 @@ from companion.page_code import code_cells, code_of_page
 STAGES = ("bounds", "near package", "near page", "package", "page")
 #: Share of the functions, and of the claims, that must be noticed.
 GOAL = 0.95
-#: To be raised when what a mutant is changes, so that no page's old results are kept.
+#: To be raised when a mutant becomes another, so that no page's old results are kept. Further
+#: mutants take nothing away from what was noticed.
 _VERSION = 2
 _MISSED_PAGE = "no page calls it"
 _WAITS = "not examined yet"

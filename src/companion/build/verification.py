@@ -371,9 +371,9 @@ def _execute_again(
 
 def _run_again(root: Path, command: str, fresh: Path, plan: Sample) -> str:
     """Run a command so that its tables go into a folder; return what went wrong, or nothing."""
-    work, kept = fresh / "work", root / plan.kept
+    work = fresh / "work"
     work.mkdir(parents=True)
-    for place in kept.iterdir() if plan.kept and kept.is_dir() else ():
+    for place in (root / plan.kept).glob("*") if plan.kept else ():
         (work / place.name).symlink_to(place)  # what is new goes beside them, not into `kept`
     typed = [*shlex.split(command)[1:], *shlex.split(plan.arguments)]
     typed += ["--folder", str(work), "--records", str(fresh)]

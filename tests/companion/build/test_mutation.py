@@ -269,6 +269,7 @@ def test_numbers_are_changed_wherever_they_are():
     assert mutants.holds_numbers(row)
     assert mutants.mutate(row, "x 2").to_dict() == {"m": 1, "loss": 4.0, "of": "x"}
     assert row["loss"] == 2.0
+    assert mutants.holds_numbers(row.to_frame())  # a column of numbers and texts
     with pytest.raises(mutants.MutationError, match="no mutation is called"):
         mutants.mutate(1.0, "forgotten")
 

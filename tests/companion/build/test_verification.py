@@ -291,7 +291,7 @@ def test_a_piece_of_a_command_finds_what_pages_keep_and_adds_nothing_to_it(comma
     model.write_text("trained")
     for sample in (True, True, False):  # whole, it starts from nothing
         assert again(commanded, sample=sample) == [("laptop/hours.csv", "", 2, "")]
-        assert ((commanded / "_build/verify/python_make.py/work/model").exists()) == sample
+        assert any(commanded.glob("_build/verify/*/*/model/of-a-page")) == sample
         assert [path.name for path in model.parents[1].iterdir()] == ["model"]
 
 
