@@ -55,6 +55,26 @@ class Result:
     moved: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What was changed, how, in which code cell (-1: wherever it appears), for which claims."""
+
+    name: str
+    mutation: str
+    cell: int
+    aims: Sequence[str] = ()
+
+    def answers(self, other: Trial) -> bool:
+        """Whether what this one showed says also what the other would show.
+
+        >>> Trial("f", "x 2", 3, ["t:1", "t:2"]).answers(Trial("f", "x 2", 3, ["t:2"]))
+        True
+        """
+        if (self.name, self.mutation) != (other.name, other.mutation):
+            return False
+        return self.cell < 0 or (self.cell == other.cell and {*other.aims} <= {*self.aims})
+
+
 def words_behind(cells: Sequence[str], cell: int, claim_id: str) -> set[str]:
     """Names in the code that a claim's check rests on, statement by statement backwards.
 
@@ -121,6 +141,7 @@ class _Alive:
 
     pipe: int
     result: Result
+    trial: Trial
     worked: float = 0.0
     seen: float = field(default_factory=time.monotonic)
     waited: bool = False
@@ -152,6 +173,7 @@ class MutationTask:
 
     ``jobs`` mutants are alive at the same time, and each may take so many ``seconds`` of processor
     time. ``packages`` are that of the bounds, and those whose other functions may be changed.
+    What was ``made`` in a sitting that was stopped is not made again.
 
     If there are ``mutants``, pairs of a name and a mutation, the whole page is executed for each
     of them, and that is all: so it is with those that could not be made by forking."""
@@ -164,12 +186,16 @@ class MutationTask:
     seconds: float
     packages: Sequence[str]
     mutants: Sequence[tuple[str, str]] = ()
+    made: Sequence[Trial] = ()
 
 
 class Session:
     """One execution of a page, in which values are changed as they first appear."""
 
-    def __init__(self, root: Path, task: MutationTask) -> None:
+    def __init__(
+        self, root: Path, task: MutationTask, tell: Callable[[Result, Trial], None]
+    ) -> None:
+        self.tell = tell  # what is known of each mutant, as soon as it is
         self.bounds = task.packages[0]
         self.prefixes = tuple(f"{package}." for package in task.packages[1:])
         self.root, self.task = root, task
@@ -294,8 +320,11 @@ class Session:
             self._reap()
         if aims is not None and not aims & self.unmoved:
             return False
+        trial = Trial(name, mutation, self._cell, sorted(aims or ()))
+        if any(made.answers(trial) for made in self.task.made):
+            return False
         if self._waited >= WAITING:
-            self.queue.append((name, mutation))
+            self._later(name, mutation)
             return False
         read, write = os.pipe()
         pid = os.fork()
@@ -307,8 +336,12 @@ class Session:
             self._start_mutant(name, mutation)
             return True
         os.close(write)
-        self._alive[pid] = _Alive(read, Result(name, mutation))
+        self._alive[pid] = _Alive(read, Result(name, mutation), trial)
         return False
+
+    def _later(self, name: str, mutation: str) -> None:
+        if (name, mutation) not in self.queue:  # the whole page changes it in all cells
+            self.queue.append((name, mutation))
 
     def _start_mutant(self, name: str, mutation: str) -> None:
         self.mutant, self._turn, self._over = Result(name, mutation), 0, False
@@ -337,15 +370,16 @@ class Session:
             elif mutant.waited:
                 for place in (self.root / "_build" / "mutation" / "runs").glob(f"{pid}-*"):
                     shutil.rmtree(place, ignore_errors=True)
-                self.queue.append((result.function, result.mutation))
+                self._later(result.function, result.mutation)
                 self._waited += 1
                 continue
             else:
                 result.notice = "the process died"
-            self._note(result)
+            self._note(result, mutant.trial)
 
-    def _note(self, result: Result) -> None:
+    def _note(self, result: Result, trial: Trial) -> None:
         self.results.append(result)
+        self.tell(result, trial)
         self.unmoved -= set(result.moved)
         moved = f" [{', '.join(result.moved)}]" if result.moved else ""
         say(f"  {result.function} {result.mutation}: {result.notice or 'not noticed'}{moved}")
@@ -420,7 +454,7 @@ class Session:
         with contextlib.suppress(_Enough):
             self._execute()
         result, self.mutant = self.mutant, None
-        self._note(result)
+        self._note(result, Trial(name, mutation, -1))
 
     def _execute(self) -> None:
         self._shell.user_ns["__assert__"] = self.asserted
@@ -601,24 +635,30 @@ _terminal = 2
 
 
 def work(root: Path) -> None:
-    """Do the task that standard input gives, and write the outcome to standard output."""
+    """Do the task that standard input gives, and write to standard output.
+
+    That is a line of JSON as soon as a mutant is known, ``result`` and ``trial``, then the outcome.
+    """
     global _terminal
     task = MutationTask(**json.load(sys.stdin))
+    task = dataclasses.replace(task, made=[Trial(**made) for made in task.made])  # type: ignore[arg-type]
     _terminal, answer = os.dup(2), os.dup(1)
     quiet = os.open(os.devnull, os.O_RDWR)
     for number in range(3):  # whatever a page prints, or asks for
         os.dup2(quiet, number)
-    session, error = Session(root, task), ""
+
+    def write(line: dict[str, Any]) -> None:
+        out.write(json.dumps(line) + "\n")
+        out.flush()  # nothing is left for a fork to write again
+
+    def tell(result: Result, trial: Trial) -> None:
+        write({"result": dataclasses.asdict(result), "trial": dataclasses.asdict(trial)})
+
+    out = os.fdopen(answer, "w")
+    session, error = Session(root, task, tell), ""
     try:
         session.run()
     except MutationError as problem:
         error = str(problem)
-    outcome = {
-        "error": error,
-        "seconds": round(session.seconds, 1),
-        "unmoved": sorted(session.unmoved),
-        "queue": session.queue,
-        "results": [dataclasses.asdict(result) for result in session.results],
-    }
-    with os.fdopen(answer, "w") as out:
-        json.dump(outcome, out)
+    write({"error": error, "seconds": round(session.seconds, 1), "queue": session.queue})
+    out.close()

@@ -24,27 +24,27 @@ Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tabl
 Boolean there is only the opposite. An integer stays one.
 
 What a page showed is kept in ``data/results/mutation`` until its code, or a definition that it
-reaches, changes: a run that is stopped goes on where it was, on another machine too, and
-``--minutes`` ends it before the next page. The record holds all pages that are examined, and says
-of the rest that they are not. Threads do not survive a fork: a
-mutant of a page that uses ``jax`` may wait for them for ever. One that has done nothing for a
-while is ended, and made again by executing the whole page with the change in it; after a few of
-them all others of the page are made so. Survivors have a reason in ``book/mutation.yml``, and a
-reason without a survivor is an error.
+reaches, changes: a run that is stopped goes on after the last mutant that it made, on another
+machine too, and ``--minutes`` ends it before the next page. The record holds all pages that are
+examined, and says of the rest that they are not. Threads do not survive a fork: a mutant of a page
+that uses ``jax`` may wait for them for ever. One that has done nothing for a while is ended, and
+made again by executing the whole page with the change in it; after a few of them all others of the
+page are made so. Survivors have a reason in ``book/mutation.yml``, and a reason without a survivor
+is an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,10 @@ _KEYS = ["function", "mutation", "page"]
 _SURVIVES = "survives: "
 
 
-def _in_a_process(root: Path, task: MutationTask) -> dict[str, Any]:
+def _in_a_process(
+    root: Path, task: MutationTask, tell: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """The outcome of a task; what is known of each mutant is told as soon as it is."""
     environment = {
         **os.environ,
         **page_environment(root, task.page, "quick"),
@@ -90,16 +93,23 @@ def _in_a_process(root: Path, task: MutationTask) -> dict[str, Any]:
         "MPLBACKEND": "agg",  # nothing is drawn
         "IPYTHONDIR": str(root / "_build" / "mutation" / "ipython"),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "companion.build.mutation", "--work"],
-        cwd=root,
-        env=environment,
-        input=json.dumps(dataclasses.asdict(task)),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    outcome: dict[str, Any] = json.loads(done.stdout)
+    command = [sys.executable, "-m", "companion.build.mutation", "--work"]
+    outcome: dict[str, Any] = {}
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin as stdin:
+            json.dump(dataclasses.asdict(task), stdin)
+        for line in process.stdout:
+            said = json.loads(line)
+            if "result" in said:
+                tell(said)
+            else:
+                outcome = said
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
     if outcome["error"]:
         raise MutationError(outcome["error"])
     return outcome
@@ -114,6 +124,7 @@ def examine(
     stages: Sequence[str] = STAGES,
     packages: Sequence[str] = (BOUNDS, *PACKAGES),
     before: Mapping[str, Any] | None = None,
+    keep: Callable[[dict[str, Any]], None] = lambda found: None,
 ) -> dict[str, Any]:
     """Change what is under one page, and see what it notices.
 
@@ -123,27 +134,40 @@ def examine(
     are that of the bounds, and those whose other functions may be changed.
 
     The answer has ``results`` (a ``Result`` each, as a dict), ``unmoved`` claims, ``seconds`` of
-    the clean page, and the ``stages`` done. A page that fails although nothing is changed is a
-    ``MutationError``."""
+    the clean page, the ``stages`` done, and the mutants ``made`` for a stage that is not done. It
+    is given to ``keep`` after each mutant, so that another run can have it as ``before``; not for
+    the bounds, where the next mutant depends on what the last one showed. A page that fails
+    although nothing is changed is a ``MutationError``."""
     ledger = claims.load(root / "book" / "claims.yml").values()
     unmoved = sorted(c.id for c in ledger if c.page == page and c.expected != "not checkable")
     found: dict[str, Any] = {"results": [], "unmoved": unmoved, "seconds": 0.0, "stages": []}
     found |= before or {}
+    lock = threading.Lock()
+
+    def tell(said: dict[str, Any]) -> None:
+        with lock:
+            found["results"] = [*found["results"], said["result"]]
+            found["unmoved"] = sorted({*found["unmoved"]} - {*said["result"]["moved"]})
+            if stage != "bounds":
+                found["made"] = [*found.get("made", ()), said["trial"]]
+                keep(found)
+
     for stage in (stage for stage in stages if stage not in found["stages"]):
+        if wanted if stage == "bounds" else found["unmoved"]:
+            limit = max(60.0, 5 * found["seconds"])
+            task = MutationTask(
+                page, stage, found["unmoved"], sorted(wanted), jobs, limit, packages
+            )
+            task = dataclasses.replace(task, made=found.get("made", ()))
+            outcome = _in_a_process(root, task, tell)
+            found["seconds"] = max(found["seconds"], outcome["seconds"])
+            shares = [outcome["queue"][job::jobs] for job in range(jobs)]
+            task = dataclasses.replace(task, unmoved=found["unmoved"])
+            alone = [dataclasses.replace(task, mutants=share) for share in shares if share]
+            with ThreadPoolExecutor(jobs) as pool:
+                list(pool.map(lambda task: _in_a_process(root, task, tell), alone))
         found["stages"] = [*found["stages"], stage]
-        if not (wanted if stage == "bounds" else found["unmoved"]):
-            continue
-        limit = max(60.0, 5 * found["seconds"])
-        task = MutationTask(page, stage, found["unmoved"], sorted(wanted), jobs, limit, packages)
-        outcome = _in_a_process(root, task)
-        found["seconds"] = max(found["seconds"], outcome["seconds"])
-        shares = [outcome["queue"][job::jobs] for job in range(jobs)]
-        alone = [dataclasses.replace(task, mutants=share) for share in shares if share]
-        with ThreadPoolExecutor(jobs) as pool:
-            outcomes = [outcome, *pool.map(functools.partial(_in_a_process, root), alone)]
-        for each in outcomes:
-            found["results"] = [*found["results"], *each["results"]]
-            found["unmoved"] = sorted({*found["unmoved"]} & {*each["unmoved"]})
+        found.pop("made", None)
     return found
 
 
@@ -176,6 +200,22 @@ def _keep(root: Path, page: str, found: Mapping[str, Any]) -> None:
     lines = ",\n".join(json.dumps(result) for result in found["results"])
     rest = json.dumps({name: value for name, value in found.items() if name != "results"})
     write_atomic(_kept(root, page), f'{rest[:-1]}, "results": [\n{lines}\n]}}\n')
+
+
+def examine_on(
+    root: Path, page: str, wanted: set[str], stage: str, *, jobs: int = 1
+) -> dict[str, Any]:
+    """Go on with a stage of a page from what is kept of it, and keep what it shows."""
+    before = load_kept(root, page)
+    started, key = time.monotonic(), _key(root, page)  # as it is now: this may take hours
+    took = before["took"] if before else 0.0
+
+    def keep(found: dict[str, Any]) -> None:
+        _keep(root, page, found | {"took": took + time.monotonic() - started, "key": key})
+
+    found = examine(root, page, wanted, jobs=jobs, stages=[stage], before=before, keep=keep)
+    keep(found)
+    return found
 
 
 def is_whole(entry: Mapping[str, Any] | None) -> bool:
@@ -356,19 +396,15 @@ def run_all(
             continue
         if time.monotonic() > end:
             break
-        started, key = time.monotonic(), _key(root, page)  # as it is now: this may take hours
         say(f"{stage} [{pages.index(page) + 1}/{len(pages)}] {page}")
         try:
-            found = examine(root, page, sought[page], jobs=jobs, stages=[stage], before=before)
+            found = examine_on(root, page, sought[page], stage, jobs=jobs)
         except MutationError as error:
             say(f"  {error}")
             failed += 1
             continue
-        took = time.monotonic() - started
-        found |= {"took": (before or {}).get("took", 0.0) + took, "key": key}
-        _keep(root, page, found)
         left = ", ".join(found["unmoved"]) or "none"
-        say(f"  unmoved claims: {left} ({took:.0f} s)")
+        say(f"  unmoved claims: {left} ({found['took']:.0f} s)")
     return failed
 
 

@@ -1,6 +1,8 @@
 """Mutants of a tiny package under a tiny page: what is noticed, and what survives."""
 
+import contextlib
 import dataclasses
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -120,9 +122,10 @@ def test_a_mutant_with_an_execution_of_its_own_shows_what_a_fork_shows(
     task = mutated_page.MutationTask(
         PAGE, "bounds", claims, [], 1, 60.0, ("tiny.bounds", "tiny"), mutants_of
     )
-    alone = mutation._in_a_process(repository, task)
+    told = []
+    alone = mutation._in_a_process(repository, task, told.append)
     assert alone["queue"] == []
-    shown = [(r["function"], r["mutation"], r["notice"]) for r in alone["results"]]
+    shown = [(r["function"], r["mutation"], r["notice"]) for r in (said["result"] for said in told)]
     assert shown == [(r["function"], r["mutation"], r["notice"]) for r in forked]
 
 
@@ -313,10 +316,55 @@ def test_a_page_is_kept_until_its_code_changes(repository, outcome):
     assert mutation.load_kept(repository, PAGE) is None
 
 
+of_f = mutated_page.Result("f", "x 2"), mutated_page.Trial("f", "x 2", 0)
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_stage_that_is_stopped_goes_on_after_its_last_mutant(repository, monkeypatch):
+    """Wherever it is stopped, no mutant is made again, and all show together what they would."""
+    monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
+    stage = {"stages": ["page"], "packages": ("tiny.bounds", "tiny")}
+    at_once = mutation.examine(repository, PAGE, set(), **stage)
+    assert len(at_once["results"]) == 4
+    kept, sittings = [], 0
+
+    def keep(found):
+        kept.append(json.loads(json.dumps(found)))
+        if len(kept) % 2:
+            raise Stopped
+
+    while True:
+        before = kept[-1] if kept else None
+        sittings += 1
+        with contextlib.suppress(Stopped):
+            found = mutation.examine(repository, PAGE, set(), **stage, before=before, keep=keep)
+            break
+    assert sittings > 2
+    del found["seconds"], at_once["seconds"]
+    assert found == at_once
+    assert "made" not in found
+
+
+def test_what_a_mutant_showed_answers_for_fewer_claims_and_for_its_cell():
+    made = mutated_page.Trial("f", "x 2", 3, ["t:1", "t:2"])
+    assert made.answers(mutated_page.Trial("f", "x 2", 3, ["t:2"]))
+    for other in (
+        mutated_page.Trial("f", "x 2", 4, ["t:2"]),
+        mutated_page.Trial("f", "x 2", 3, ["t:3"]),
+        mutated_page.Trial("f", "negated", 3, ["t:2"]),
+        mutated_page.Trial("g", "x 2", 3, ["t:2"]),
+    ):
+        assert not made.answers(other)
+    assert mutated_page.Trial("f", "x 2", -1).answers(made)  # the whole page was executed
+
+
 def test_a_mutant_that_waits_for_ever_is_ended_while_its_page_waits_for_it(monkeypatch):
     monkeypatch.setattr(mutated_page, "PATIENCE", 0.0)
     waiting = subprocess.Popen(["sleep", "600"])
-    mutant = mutated_page._Alive(0, mutated_page.Result("f", "x 2"))
+    mutant = mutated_page._Alive(0, *of_f)
     while not mutant.waited:  # starting may take some processor time
         mutant.end_if_it_waits(waiting.pid)
     assert waiting.wait() == -signal.SIGKILL
@@ -326,7 +374,7 @@ def test_a_mutant_that_waits_for_ever_is_ended_while_its_page_waits_for_it(monke
 def test_a_mutant_that_works_is_left_alone(monkeypatch):
     monkeypatch.setattr(mutated_page, "PATIENCE", 1e9)
     working = subprocess.Popen(["sleep", "600"])
-    mutant = mutated_page._Alive(0, mutated_page.Result("f", "x 2"))
+    mutant = mutated_page._Alive(0, *of_f)
     mutant.end_if_it_waits(working.pid)
     assert not mutant.waited
     assert working.poll() is None
