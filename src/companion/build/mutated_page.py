@@ -57,22 +57,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Trial:
-    """What was changed, how, in which code cell (-1: wherever it appears), for which claims."""
+    """What was changed, how, from which code cell on, and for the sake of which claims."""
 
     name: str
     mutation: str
     cell: int
     aims: Sequence[str] = ()
-
-    def answers(self, other: Trial) -> bool:
-        """Whether what this one showed says also what the other would show.
-
-        >>> Trial("f", "x 2", 3, ["t:1", "t:2"]).answers(Trial("f", "x 2", 3, ["t:2"]))
-        True
-        """
-        if (self.name, self.mutation) != (other.name, other.mutation):
-            return False
-        return self.cell < 0 or (self.cell == other.cell and {*other.aims} <= {*self.aims})
 
 
 def words_behind(cells: Sequence[str], cell: int, claim_id: str) -> set[str]:
@@ -128,8 +118,6 @@ def _names_in(statement: ast.stmt) -> tuple[set[str], set[str], set[object]]:
 _CHANGING = {"append", "extend", "add", "update", "setdefault", "insert", "sort"}
 
 
-#: Code cells before that of a check.
-NEAR = 3
 #: Seconds without work after which a mutant that waits for threads is made in another way, and
 #: how many such mutants show that all others of the page would wait too.
 PATIENCE, WAITING = 15.0, 3
@@ -165,9 +153,9 @@ class _Enough(BaseException):
 class MutationTask:
     """What a session is for.
 
-    Of the ``page`` values of a ``stage`` are changed: ``bounds``, ``package`` or ``page``, or with
-    the word ``near`` before it those that appear at most :data:`NEAR` code cells before the check
-    of a claim that they can reach. No change has moved the claims ``unmoved`` yet. The functions
+    Of the ``page`` values of a ``stage`` are changed: ``bounds``, ``package`` or ``page``, and of
+    the latter two those that appear at most ``window`` code cells before the check of a claim that
+    they can reach. No change has moved the claims ``unmoved`` yet. The functions
     ``wanted`` of the bounds are those whose own rows are sought on this page; others are changed
     only while claims are unmoved.
 
@@ -185,6 +173,7 @@ class MutationTask:
     jobs: int
     seconds: float
     packages: Sequence[str]
+    window: float = math.inf
     mutants: Sequence[tuple[str, str]] = ()
     made: Sequence[Trial] = ()
 
@@ -199,8 +188,7 @@ class Session:
         self.bounds = task.packages[0]
         self.prefixes = tuple(f"{package}." for package in task.packages[1:])
         self.root, self.task = root, task
-        self.stage = task.stage.removeprefix("near ")
-        self.window = math.inf if task.stage == self.stage else NEAR
+        self.stage, self.window = task.stage, task.window
         self.unmoved, self.wanted = set(task.unmoved), set(task.wanted)
         self.results: list[Result] = []
         self.seconds = 0.0
@@ -222,6 +210,7 @@ class Session:
         self._seen: set[str] = set()
         self._tried: dict[str, set[str]] = {}  # a value, and the claims for which it was changed
         self._aims: set[str] | None = None  # of a mutant: the claims that it is for; None: all
+        self._changed: list[tuple[int, set[str]]] = []  # of a mutant: where, and for which claims
         self._alive: dict[int, _Alive] = {}
         self.queue: list[tuple[str, str]] = []  # what could not be made by forking
         self._waited = 0
@@ -256,8 +245,10 @@ class Session:
         if self.mutant is not None:
             if name != self.mutant.function or self._over:
                 return value
-            if self.stage != "bounds" and not self._near(name):
+            near = self._near(name)
+            if self.stage != "bounds" and not near:
                 return value
+            self._changed.append((self._cell, near))
             self._turn += 1
             return mutate(value, self.mutant.mutation, self._turn - 1)
         if not holds_numbers(value):
@@ -318,11 +309,12 @@ class Session:
         """Make a mutant for some of the claims, or all; true in the mutant itself."""
         while len(self._alive) >= self.task.jobs:
             self._reap()
-        if aims is not None and not aims & self.unmoved:
-            return False
-        trial = Trial(name, mutation, self._cell, sorted(aims or ()))
-        if any(made.answers(trial) for made in self.task.made):
-            return False
+        if aims is not None:
+            for made in self.task.made:
+                if (made.name, made.mutation) == (name, mutation) and made.cell <= self._cell:
+                    aims = aims - {*made.aims}
+            if not aims & self.unmoved:
+                return False
         if self._waited >= WAITING:
             self._later(name, mutation)
             return False
@@ -336,6 +328,7 @@ class Session:
             self._start_mutant(name, mutation)
             return True
         os.close(write)
+        trial = Trial(name, mutation, self._cell, sorted(aims or ()))
         self._alive[pid] = _Alive(read, Result(name, mutation), trial)
         return False
 
@@ -345,6 +338,7 @@ class Session:
 
     def _start_mutant(self, name: str, mutation: str) -> None:
         self.mutant, self._turn, self._over = Result(name, mutation), 0, False
+        self._changed = []
         self._brief = mutation in itertools.chain(*SHARPER.values())
         self._new_place(copied=True)
         signal.signal(signal.SIGPROF, self._late)
@@ -454,7 +448,9 @@ class Session:
         with contextlib.suppress(_Enough):
             self._execute()
         result, self.mutant = self.mutant, None
-        self._note(result, Trial(name, mutation, -1))
+        first = min((cell for cell, _ in self._changed), default=0)
+        aims = set().union(*(claims for _, claims in self._changed))
+        self._note(result, Trial(name, mutation, first, sorted(aims)))
 
     def _execute(self) -> None:
         self._shell.user_ns["__assert__"] = self.asserted

@@ -17,8 +17,9 @@ if the page raises, as by an ``assert``.
   then of the other functions of the package that the page calls, then of the page's own
   functions and of the values that it assigns; of these first what appears at most three code
   cells before the check, since the rest of the page need not run for it, and only if that moves
-  nothing what appears earlier. Beside the two factors there are ``uneven``, factors 2 and 0.5 in
-  turn, for checks that compare values of one function, and ``negated``.
+  nothing what appears at most six cells before it, then twelve, then anywhere. Beside the two
+  factors there are ``uneven``, factors 2 and 0.5 in turn, for checks that compare values of one
+  function, and ``negated``.
 
 Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tables too; of a
 Boolean there is only the opposite. An integer stays one.
@@ -38,6 +39,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import os
 import re
 import subprocess
@@ -71,6 +73,9 @@ from companion.files import source_path, write_atomic
 from companion.page_code import code_cells, code_of_page
 
 STAGES = ("bounds", "near package", "near page", "package", "page")
+#: How many code cells before that of a check a value appears, step by step: what appears late is
+#: soon tried, and often settles the claim.
+NEAR, FAR = (3,), (6, 12, math.inf)
 #: Share of the functions, and of the claims, that must be noticed.
 GOAL = 0.95
 #: To be raised when a mutant becomes another, so that no page's old results are kept. Further
@@ -153,10 +158,14 @@ def examine(
                 keep(found)
 
     for stage in (stage for stage in stages if stage not in found["stages"]):
-        if wanted if stage == "bounds" else found["unmoved"]:
+        kind = stage.removeprefix("near ")
+        windows = (math.inf,) if kind == "bounds" else NEAR if kind != stage else FAR
+        for window in windows:
+            if not (wanted if kind == "bounds" else found["unmoved"]):
+                break
             limit = max(60.0, 5 * found["seconds"])
             task = MutationTask(
-                page, stage, found["unmoved"], sorted(wanted), jobs, limit, packages
+                page, kind, found["unmoved"], sorted(wanted), jobs, limit, packages, window
             )
             task = dataclasses.replace(task, made=found.get("made", ()))
             outcome = _in_a_process(root, task, tell)

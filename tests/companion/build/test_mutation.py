@@ -120,7 +120,7 @@ def test_a_mutant_with_an_execution_of_its_own_shows_what_a_fork_shows(
     mutants_of = [(r["function"], r["mutation"]) for r in forked]
     claims = [f"thesis:{i}" for i in range(1, 6)]
     task = mutated_page.MutationTask(
-        PAGE, "bounds", claims, [], 1, 60.0, ("tiny.bounds", "tiny"), mutants_of
+        PAGE, "bounds", claims, [], 1, 60.0, ("tiny.bounds", "tiny"), mutants=mutants_of
     )
     told = []
     alone = mutation._in_a_process(repository, task, told.append)
@@ -346,19 +346,6 @@ def test_a_stage_that_is_stopped_goes_on_after_its_last_mutant(repository, monke
     del found["seconds"], at_once["seconds"]
     assert found == at_once
     assert "made" not in found
-
-
-def test_what_a_mutant_showed_answers_for_fewer_claims_and_for_its_cell():
-    made = mutated_page.Trial("f", "x 2", 3, ["t:1", "t:2"])
-    assert made.answers(mutated_page.Trial("f", "x 2", 3, ["t:2"]))
-    for other in (
-        mutated_page.Trial("f", "x 2", 4, ["t:2"]),
-        mutated_page.Trial("f", "x 2", 3, ["t:3"]),
-        mutated_page.Trial("f", "negated", 3, ["t:2"]),
-        mutated_page.Trial("g", "x 2", 3, ["t:2"]),
-    ):
-        assert not made.answers(other)
-    assert mutated_page.Trial("f", "x 2", -1).answers(made)  # the whole page was executed
 
 
 def test_a_mutant_that_waits_for_ever_is_ended_while_its_page_waits_for_it(monkeypatch):
