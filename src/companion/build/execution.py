@@ -205,7 +205,7 @@ def _execute(run: PageRun) -> Any:
     _check_parameters(run, source, sizes)
     if run.tried is None:
         _refuse_typed_verdicts(run)
-    with _environment(_kernel_environment(run)):
+    with _environment(_kernel_environment(run)), _compiled_programs(run):
         _run_kernel(run, source, executed)
     result = nbformat.read(executed, as_version=4)
     if run.tried is not None:
@@ -338,6 +338,35 @@ def _font_cache(root: Path) -> Path:
             check=False,  # a page without figures needs no fonts
         )
     return folder
+
+
+@contextlib.contextmanager
+def _compiled_programs(run: PageRun) -> Iterator[None]:
+    """Let JAX keep what it compiles, from page to page.
+
+    Compilation is a third to two thirds of what a quick page takes that uses it. JAX does not write
+    its files whole, and warns for ever of one that is cut: so each page has a folder of its own,
+    with links to what there is, and what it adds is moved away when it has succeeded.
+    """
+    if run.workers > 1:  # they would share the folder
+        yield
+        return
+    kept, own = run.root / "_build" / "compiled", run.stage / "compiled"
+    own.mkdir()
+    for path in kept.glob("*"):
+        (own / path.name).symlink_to(path)
+    settings = {
+        "JAX_COMPILATION_CACHE_DIR": str(own),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        # the folder's name would be part of what a program is found by
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
+    }
+    with _environment(settings):
+        yield
+    for path in own.glob("*"):
+        if not path.is_symlink():
+            _move_whole(path, kept / path.name)
 
 
 @contextlib.contextmanager

@@ -484,3 +484,32 @@ def test_a_typed_verdict_is_refused_before_anything_runs(root):
     with pytest.raises(execution.PageError, match=r"line 2\d: thesis:1: printed= was typed"):
         execution.execute_page(run)
     assert not (root / "ran").exists()
+
+
+COMPILES = """\
+```{code-cell} ipython3
+import os, pathlib
+import jax
+events = []
+jax.monitoring.register_event_listener(lambda name, **_: events.append(name.rpartition("/")[2]))
+assert jax.jit(lambda x: 2 * x + 1)(3.0) == 7
+results = pathlib.Path(os.environ["DPRL_STAGE"]) / "results"
+results.mkdir()
+(results / "x.csv").write_text(f"{events.count('cache_hits')},{events.count('cache_misses')}")
+```
+"""
+
+
+def test_what_jax_compiled_is_kept_when_the_page_has_succeeded(root):
+    kept, counted = root / "_build/compiled", root / "data/results/quick/x.csv"
+    write(root, PARAMETERS + COMPILES + cell("assert False"))
+    assert execute(root).returncode == 1
+    assert not kept.exists()
+    write(root, PARAMETERS + COMPILES)
+    assert execute(root).returncode == 0
+    hits, misses = map(int, counted.read_text().split(","))
+    assert hits == 0
+    assert misses == len(list(kept.iterdir())) > 0
+    assert execute(root).returncode == 0
+    assert counted.read_text() == f"{misses},0"
+    assert not any(path.is_symlink() for path in kept.iterdir())
