@@ -43,6 +43,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,7 +206,10 @@ def _execute(run: PageRun) -> Any:
     _check_parameters(run, source, sizes)
     if run.tried is None:
         _refuse_typed_verdicts(run)
-    with _environment(_kernel_environment(run)), _compiled_programs(run):
+    # several processes of a page would share the folder
+    alone = run.workers == 1
+    programs = compiled_programs(run.root, run.stage / "compiled") if alone else nullcontext()
+    with _environment(_kernel_environment(run)), programs:
         _run_kernel(run, source, executed)
     result = nbformat.read(executed, as_version=4)
     if run.tried is not None:
@@ -341,17 +345,14 @@ def _font_cache(root: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _compiled_programs(run: PageRun) -> Iterator[None]:
-    """Let JAX keep what it compiles, from page to page.
+def compiled_programs(root: Path, own: Path) -> Iterator[None]:
+    """Let a process that is started meanwhile have what JAX has compiled for others, and add to it.
 
-    Compilation is a third to two thirds of what a quick page takes that uses it. JAX does not write
-    its files whole, and warns for ever of one that is cut: so each page has a folder of its own,
-    with links to what there is, and what it adds is moved away when it has succeeded.
+    Compilation is a third to two thirds of what a quick page takes that uses JAX. JAX does not
+    write its files whole, and warns for ever of one that is cut: so each process has a folder of
+    its ``own``, with links to what there is, and what it adds is moved away when it has succeeded.
     """
-    if run.workers > 1:  # they would share the folder
-        yield
-        return
-    kept, own = run.root / "_build" / "compiled", run.stage / "compiled"
+    kept = root / "_build" / "compiled"
     own.mkdir()
     for path in kept.glob("*"):
         (own / path.name).symlink_to(path)

@@ -50,6 +50,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ import yaml
 
 from companion import records
 from companion._numbers import is_whole
-from companion.build.execution import PageError, PageRun, execute_page
+from companion.build.execution import PageError, PageRun, compiled_programs, execute_page
 from companion.build.verified import digests, note, recorded_tables, stale, table_path
 from companion.dependencies import is_command, sources_of
 from companion.files import available_cores
@@ -377,13 +378,15 @@ def _run_again(root: Path, command: str, fresh: Path, plan: Sample) -> str:
         (work / place.name).symlink_to(place)  # what is new goes beside them, not into `kept`
     typed = [*shlex.split(command)[1:], *shlex.split(plan.arguments)]
     typed += ["--folder", str(work), "--records", str(fresh)]
-    with (fresh / "output.txt").open("w") as output:
-        done = subprocess.run(
-            [sys.executable, *typed], cwd=root, stdout=output, stderr=output, check=False
-        )
-    if done.returncode:
+    programs = compiled_programs(root, fresh / "compiled") if plan.kept else nullcontext()
+    try:
+        with (fresh / "output.txt").open("w") as output, programs:
+            subprocess.run(
+                [sys.executable, *typed], cwd=root, stdout=output, stderr=output, check=True
+            )
+    except subprocess.CalledProcessError as error:
         last = (fresh / "output.txt").read_text(encoding="utf-8").splitlines()[-5:]
-        return "\n".join([f"the command failed with status {done.returncode}", *last])
+        return "\n".join([f"the command failed with status {error.returncode}", *last])
     for path in (fresh / "paper").glob("*.csv"):  # named as recorded_tables does
         for file in (path, path.with_suffix(".json")):
             file.replace(fresh / file.name)
