@@ -39,6 +39,7 @@ Alternative text cannot hold glued numbers: describe the shape of the figure the
 
 from __future__ import annotations
 
+import decimal
 import functools
 import io
 import math
@@ -420,16 +421,23 @@ def number(name: str, value: object, fmt: str | None = None) -> None:
     _publish(name, {"text/plain": repr(text)}, show=False)
 
 
+#: How a number is rounded that is stated as a bound.
+_ROUNDED = {"↓": decimal.ROUND_FLOOR, "↑": decimal.ROUND_CEILING}
+
+
 def typeset(value: object, fmt: str | None = None) -> str:
     """Write one number (bool, int, float, NumPy scalar) as the page shows it; a text stays as it
     is.
 
     ``fmt`` is a format specification such as ``.3f``, ``,d`` or ``.2%``; by default there are four
-    significant digits. Exponents, signs and thousands separators are typeset. NaN, what is not one
+    significant digits. An arrow after it says that the number is stated as a bound, and rounded
+    down or up. Exponents, signs and thousands separators are typeset. NaN, what is not one
     number, and what does not fit the format is a :class:`FigureError`.
 
     >>> typeset(np.float64(123456.7), ".2e"), typeset(3e5, ",d"), typeset(0.25, ".0%")
     ('1.23×10⁵', '300\\u202f000', '25%')
+    >>> typeset(258.99, ".0f"), typeset(258.99, ".0f↓"), typeset(0.101, ".1f↑")
+    ('259', '258', '0.2')
     """
     value = plain(value)
     if isinstance(value, str):
@@ -442,10 +450,15 @@ def typeset(value: object, fmt: str | None = None) -> str:
         raise FigureError("the value is not a number (NaN)")
     if fmt is None:
         return significant(value)
+    rounding = _ROUNDED.get(fmt[-1:])
+    fmt = fmt.rstrip("".join(_ROUNDED))
     if fmt.endswith("d") and isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
-        return tidy(format(value, fmt))
+        if rounding is None or not math.isfinite(value):
+            return tidy(format(value, fmt))
+        with decimal.localcontext(rounding=rounding):
+            return tidy(format(decimal.Decimal(value), fmt))
     except ValueError as error:
         raise FigureError(f"{value!r} does not fit the format {fmt!r}: {error}") from error
 

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -338,6 +339,30 @@ def test_a_typeset_number_reads_back_to_its_stated_precision(value):
 @given(st.integers(-(10**8), 10**8))
 def test_integers_keep_every_digit(value):
     assert int(significant(value).replace("\u202f", "").replace("−", "-")) == value
+
+
+@given(st.floats(-1e9, 1e9), st.sampled_from([".0f", ".3f", ",.1f", ".2e", ".1%"]))
+def test_a_bound_is_rounded_to_its_safe_side_and_by_less_than_a_unit(value, fmt):
+    down, up = (read(figures.typeset(value, fmt + arrow)) for arrow in "↓↑")
+    exact = Decimal(value)
+    assert down <= exact <= up
+    nearest = read(figures.typeset(value, fmt))
+    assert nearest in (down, up)
+    assert (down == up) == (nearest == exact)
+
+
+def read(text):
+    """The number that a text shows."""
+    share = text.endswith("%")
+    digits = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-", "\u202f%")
+    text = re.sub(r"^(−?)10(?=[⁻⁰-⁹²³¹])", r"\g<1>1e", text.replace("×10", "e"))
+    return Decimal(text.translate(digits)) / (100 if share else 1)
+
+
+def test_what_has_no_end_is_not_rounded():
+    assert figures.typeset(np.inf, ".1f↓") == figures.typeset(np.inf, ".1f")
+    with pytest.raises(FigureError, match="does not fit the format"):
+        figures.typeset(1.5, ".1q↓")
 
 
 @given(st.text())

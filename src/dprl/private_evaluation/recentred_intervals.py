@@ -19,7 +19,7 @@ as the one of least error, chosen with the full weight of the bias, and no bias 
 The cover is approximate: normal, for large n, and not simultaneous over states.
 
 *Where they fail.* Where the process has residuals beyond R that the working model does not expect,
-however rare: they are clipped, (1) counts each at most as 1, and nothing warns.
+even rare ones: they are clipped, (1) counts each at most as 1, and nothing warns.
 
 *Where they are refused.* (2) leaves out what is of second order, the error of the first centre
 times that of the working model, and the bias of clipping around a bad centre. Both are large where
