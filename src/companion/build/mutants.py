@@ -71,6 +71,8 @@ def _change(value: Any, factor: float) -> Any:
         return value.apply(lambda column: _change(column, factor))
     if isinstance(value, pd.Series) and value.dtype == object:  # a row of a table with texts
         return value.map(lambda part: part * factor if isinstance(part, float) else part)
+    if isinstance(value, pd.Series) and value.dtype == bool:
+        return ~value
     if isinstance(value, pd.Series | pd.Index):
         return value * factor if pd.api.types.is_float_dtype(value.dtype) else value
     if isinstance(value, np.generic):
@@ -137,6 +139,8 @@ def holds_numbers(value: Any) -> bool:
         return any(holds_numbers(column) for _, column in value.items())
     if isinstance(value, pd.Series) and value.dtype == object:
         return any(isinstance(part, float) for part in value)
+    if isinstance(value, pd.Series) and value.dtype == bool:
+        return value.size > 0
     if isinstance(value, pd.Series | pd.Index):
         return bool(pd.api.types.is_float_dtype(value.dtype))
     return any(holds_numbers(part) for part in (_parts(value) or {}).values())

@@ -590,7 +590,8 @@ class _Values(ast.NodeTransformer):
         return ast.fix_missing_locations(node)
 
     def _through(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name | ast.Tuple):
+        stored = ast.Name | ast.Tuple | ast.Subscript
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], stored):
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.GeneratorExp):
                 # taken apart at once; a list of it holds numbers
                 node.value = ast.ListComp(node.value.elt, node.value.generators)

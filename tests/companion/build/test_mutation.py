@@ -182,6 +182,19 @@ def test_values_far_from_a_check_wait_for_a_later_stage(repository, monkeypatch)
     assert found["unmoved"] == []
 
 
+def test_what_is_stored_in_a_table_is_changed_too(repository, monkeypatch):
+    cells = ["from companion import claims", "t = {}", 't["n"] = len("abc")']
+    cells += ['claims.check("thesis:6", printed=t["n"] == 3, n=t["n"])']
+    code = "".join(f"```{{code-cell}} ipython3\n{cell}\n```\n\n" for cell in cells)
+    (repository / f"notebooks/{FAR}.md").write_text(HEADER + "# A page\n\n" + code)
+    monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
+    tiny = ("tiny.bounds", "tiny")
+    found = mutation.examine(repository, FAR, set(), stages=["near page"], packages=tiny)
+    assert [(r["function"], r["moved"]) for r in found["results"]] == [
+        ("page: t['n']", ["thesis:6"])
+    ]
+
+
 def test_nothing_is_left_behind(repository, outcome):
     assert sorted(p.name for p in (repository / "_build/mutation").iterdir()) in (
         ["ipython", "runs"],
@@ -268,6 +281,9 @@ def test_numbers_are_changed_wherever_they_are():
     frame = pd.DataFrame({"m": [1], "loss": [2.0]})
     assert mutants.mutate(frame, "x 2").to_dict("records") == [{"m": 1, "loss": 4.0}]
     assert frame.loss[0] == 2.0
+    near = pd.DataFrame({"of": ["x", "y"], "near": [True, False]})
+    assert mutants.holds_numbers(near)
+    assert mutants.mutate(near, "uneven")["near"].tolist() == [False, True]
     row = pd.DataFrame({"m": [1], "loss": [2.0], "of": ["x"]}).loc[0]
     assert mutants.holds_numbers(row)
     assert mutants.mutate(row, "x 2").to_dict() == {"m": 1, "loss": 4.0, "of": "x"}
