@@ -6,7 +6,6 @@ what the page notices, and ends; the parent waits, and goes on with the right on
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import functools
@@ -41,6 +40,7 @@ from companion.build.mutants import (
     mutate,
     public_functions,
 )
+from companion.build.page_values import Asserts, Values, words_behind
 from companion.files import source_path
 from companion.page_code import code_cells
 
@@ -63,59 +63,6 @@ class Trial:
     mutation: str
     cell: int
     aims: Sequence[str] = ()
-
-
-def words_behind(cells: Sequence[str], cell: int, claim_id: str) -> set[str]:
-    """Names in the code that a claim's check rests on, statement by statement backwards.
-
-    Of the code cells of a page it is the one at the place ``cell`` that checks the claim. Names of
-    functions and attributes are among them, and some perhaps in vain.
-
-    >>> cells = ["a = f()", "b = a", "c = g(); claims.check('t:1', printed=b < 1)"]
-    >>> sorted(words_behind(cells, 2, "t:1"))
-    ['a', 'b', 'check', 'claims', 'f']
-    """
-    behind: set[str] = set()
-    for place in range(cell, -1, -1):
-        try:
-            statements = ast.parse(cells[place]).body
-        except SyntaxError:  # a line of IPython's
-            continue
-        for statement in reversed(statements):
-            stored, words, texts = _names_in(statement)
-            checks = place == cell and claim_id in texts
-            if checks or stored & behind:
-                behind |= words
-    return behind
-
-
-def _names_in(statement: ast.stmt) -> tuple[set[str], set[str], set[object]]:
-    """Names that a statement may change, all its words, and its texts."""
-    stored: set[str] = set()
-    words: set[str] = set()
-    texts: set[object] = set()
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Constant):
-            texts.add(node.value)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            stored.add(node.name)
-        elif isinstance(node, ast.Name):
-            words.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            words.add(node.attr)
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-            # x.append(...), x[...] = ..., x.y = ...: x may be another one afterwards
-            changed = not isinstance(node.ctx, ast.Load) or getattr(node, "attr", "") in _CHANGING
-            inner: ast.expr = node
-            while isinstance(inner, ast.Attribute | ast.Subscript):
-                inner = inner.value
-            if isinstance(inner, ast.Name) and changed:
-                stored.add(inner.id)
-    return stored, words, texts
-
-
-#: Methods that change what they belong to.
-_CHANGING = {"append", "extend", "add", "update", "setdefault", "insert", "sort"}
 
 
 #: Seconds without work after which a mutant that waits for threads is made in another way, and
@@ -245,10 +192,11 @@ class Session:
         if self.mutant is not None:
             if name != self.mutant.function or self._over:
                 return value
-            near = self._near(name)
-            if self.stage != "bounds" and not near:
-                return value
-            self._changed.append((self._cell, near))
+            if self.stage != "bounds":
+                near = self._near(name)
+                if not near:
+                    return value
+                self._changed.append((self._cell, near))
             self._turn += 1
             return mutate(value, self.mutant.mutation, self._turn - 1)
         if not holds_numbers(value):
@@ -411,9 +359,9 @@ class Session:
     def _prepare(self) -> None:
         self._shell = _shell()
         self._namespace = self._shell.user_ns
-        self._shell.ast_transformers.append(_Asserts())
+        self._shell.ast_transformers.append(Asserts())
         if self.stage == "page":
-            self._shell.ast_transformers.append(_Values())
+            self._shell.ast_transformers.append(Values())
         self._watch_claims()
         self._new_place(copied=False)
 
@@ -569,45 +517,6 @@ def _observe(function: Any, observer: Callable[[Callable[..., Any], Any, Any], A
         co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
     )
     function.__defaults__, function.__kwdefaults__ = None, None
-
-
-class _Asserts(ast.NodeTransformer):
-    """Send what a page asserts through ``__assert__``."""
-
-    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
-        """Change one assertion."""
-        node.test = ast.Call(ast.Name("__assert__", ast.Load()), [node.test], [])
-        return ast.fix_missing_locations(node)
-
-
-class _Values(ast.NodeTransformer):
-    """Send what a page assigns, and what its own functions return, through ``__value__``."""
-
-    def visit_Module(self, node: ast.Module) -> ast.Module:
-        """Change the statements of a cell."""
-        for statement in node.body:
-            self._through(statement)
-        return ast.fix_missing_locations(node)
-
-    def _through(self, node: ast.stmt) -> None:
-        stored = ast.Name | ast.Tuple | ast.Subscript
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], stored):
-            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.GeneratorExp):
-                # taken apart at once; a list of it holds numbers
-                node.value = ast.ListComp(node.value.elt, node.value.generators)
-            node.value = _seen_by(ast.unparse(node.targets[0]), node.value)
-        elif isinstance(node, ast.FunctionDef):
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Return) and inner.value is not None:
-                    inner.value = _seen_by(f"{node.name}()", inner.value)
-        elif isinstance(node, ast.For | ast.With | ast.If | ast.While):
-            for statement in node.body:
-                self._through(statement)
-
-
-def _seen_by(name: str, value: ast.expr) -> ast.expr:
-    call = ast.Call(ast.Name("__value__", ast.Load()), [ast.Constant(f"page: {name}"), value], [])
-    return ast.copy_location(call, value)
 
 
 def _shell() -> Any:

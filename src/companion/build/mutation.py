@@ -120,6 +120,14 @@ def _in_a_process(
     return outcome
 
 
+@dataclass(frozen=True)
+class Sitting:
+    """What an earlier one has shown of a page, and what to do with what this one shows."""
+
+    before: Mapping[str, Any] | None = None
+    keep: Callable[[dict[str, Any]], None] = lambda found: None
+
+
 def examine(
     root: Path,
     page: str,
@@ -128,25 +136,25 @@ def examine(
     jobs: int = 1,
     stages: Sequence[str] = STAGES,
     packages: Sequence[str] = (BOUNDS, *PACKAGES),
-    before: Mapping[str, Any] | None = None,
-    keep: Callable[[dict[str, Any]], None] = lambda found: None,
+    sitting: Sitting | None = None,
 ) -> dict[str, Any]:
     """Change what is under one page, and see what it notices.
 
     ``wanted`` are the functions of the bounds whose own rows are sought here, and ``jobs`` mutants
     work at the same time. The ``stages`` say which values are changed, in this order; later ones
-    only while claims are unmoved, and none that ``before``, an earlier answer, has. ``packages``
-    are that of the bounds, and those whose other functions may be changed.
+    only while claims are unmoved, and none that the ``sitting`` has from an earlier answer.
+    ``packages`` are that of the bounds, and those whose other functions may be changed.
 
     The answer has ``results`` (a ``Result`` each, as a dict), ``unmoved`` claims, ``seconds`` of
     the clean page, the ``stages`` done, and the mutants ``made`` for a stage that is not done. It
-    is given to ``keep`` after each mutant, so that another run can have it as ``before``; not for
-    the bounds, where the next mutant depends on what the last one showed. A page that fails
-    although nothing is changed is a ``MutationError``."""
+    is given to the sitting's ``keep`` after each mutant, so that another can have it as
+    ``before``; not for the bounds, where the next mutant depends on what the last one showed. A
+    page that fails although nothing is changed is a ``MutationError``."""
+    sitting = sitting or Sitting()
     ledger = claims.load(root / "book" / "claims.yml").values()
     unmoved = sorted(c.id for c in ledger if c.page == page and c.expected != "not checkable")
     found: dict[str, Any] = {"results": [], "unmoved": unmoved, "seconds": 0.0, "stages": []}
-    found |= before or {}
+    found |= sitting.before or {}
     lock = threading.Lock()
 
     def tell(said: dict[str, Any]) -> None:
@@ -155,7 +163,7 @@ def examine(
             found["unmoved"] = sorted({*found["unmoved"]} - {*said["result"]["moved"]})
             if stage != "bounds":
                 found["made"] = [*found.get("made", ()), said["trial"]]
-                keep(found)
+                sitting.keep(found)
 
     for stage in (stage for stage in stages if stage not in found["stages"]):
         kind = stage.removeprefix("near ")
@@ -222,7 +230,7 @@ def examine_on(
     def keep(found: dict[str, Any]) -> None:
         _keep(root, page, found | {"took": took + time.monotonic() - started, "key": key})
 
-    found = examine(root, page, wanted, jobs=jobs, stages=[stage], before=before, keep=keep)
+    found = examine(root, page, wanted, jobs=jobs, stages=[stage], sitting=Sitting(before, keep))
     keep(found)
     return found
 

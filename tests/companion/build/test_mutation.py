@@ -13,7 +13,7 @@ import pytest
 
 from companion import records
 from companion.build import mutants, mutated_page, mutation
-from companion.build.mutated_page import words_behind
+from companion.build.page_values import words_behind
 
 PAGE, FAR = "1-chapter/page", "1-chapter/far"
 MATHS = '''
@@ -177,7 +177,9 @@ def test_values_far_from_a_check_wait_for_a_later_stage(repository, monkeypatch)
         ("page: e", ("thesis:6",))
     }
     before = found | {"unmoved": ["thesis:6"], "results": []}
-    found = mutation.examine(repository, FAR, set(), stages=["page"], packages=tiny, before=before)
+    found = mutation.examine(
+        repository, FAR, set(), stages=["page"], packages=tiny, sitting=mutation.Sitting(before)
+    )
     assert found["results"][0]["function"] == "page: own"
     assert found["unmoved"] == []
 
@@ -356,7 +358,8 @@ def test_a_stage_that_is_stopped_goes_on_after_its_last_mutant(repository, monke
         before = kept[-1] if kept else None
         sittings += 1
         with contextlib.suppress(Stopped):
-            found = mutation.examine(repository, PAGE, set(), **stage, before=before, keep=keep)
+            sitting = mutation.Sitting(before, keep)
+            found = mutation.examine(repository, PAGE, set(), **stage, sitting=sitting)
             break
     assert sittings > 2
     del found["seconds"], at_once["seconds"]
