@@ -197,6 +197,20 @@ def test_verdicts_are_readable_and_never_said_by_colour_alone(visitor):
     assert visitor.violations(["color-contrast"]) == []
 
 
+def test_the_way_back_to_the_top_can_be_read(visitor):
+    """Its button appears where a reader scrolls up; here it is there at once."""
+    visitor.open(PAGES[0])
+    button = visitor.tab.locator("#pst-back-to-top")
+    button.evaluate("e => e.style.setProperty('display', 'block', 'important')")
+    for darken in (False, True):
+        if darken:
+            visitor.darken()
+        visitor.tab.mouse.move(0, 0)
+        assert visitor.violations(["color-contrast"], "#pst-back-to-top") == []
+        button.hover()
+        assert visitor.violations(["color-contrast"], "#pst-back-to-top") == []
+
+
 def test_an_answer_is_judged_on_the_site_as_in_a_notebook(visitor):
     name = next(n for n in PAGES if "exercise-answer" in (SITE / n).read_text(encoding="utf-8"))
     visitor.open(name)
