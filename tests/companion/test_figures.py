@@ -330,10 +330,7 @@ def test_curves_that_cannot_be_named_are_refused():
 
 @given(st.floats(-1e308, 1e308))
 def test_a_typeset_number_reads_back_to_its_stated_precision(value):
-    digits = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-")
-    text = significant(value).replace("\u202f", "").replace("×10", "e")
-    text = re.sub(r"^(−?)10(?=[⁻⁰-⁹²³¹])", r"\g<1>1e", text)
-    assert float(text.translate(digits)) == pytest.approx(value, rel=5e-4)
+    assert float(read(significant(value))) == pytest.approx(value, rel=5e-4)
 
 
 @given(st.integers(-(10**8), 10**8))

@@ -43,7 +43,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,8 +206,9 @@ def _execute(run: PageRun) -> Any:
     if run.tried is None:
         _refuse_typed_verdicts(run)
     # several processes of a page would share the folder
-    alone = run.workers == 1
-    programs = compiled_programs(run.root, run.stage / "compiled") if alone else nullcontext()
+    programs: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if run.workers == 1:
+        programs = compiled_programs(run.root, run.stage / "compiled")
     with _environment(_kernel_environment(run)), programs:
         _run_kernel(run, source, executed)
     result = nbformat.read(executed, as_version=4)

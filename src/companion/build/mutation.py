@@ -72,10 +72,17 @@ from companion.dependencies import sources_of
 from companion.files import source_path, write_atomic
 from companion.page_code import code_cells, code_of_page
 
-STAGES = ("bounds", "near package", "near page", "package", "page")
-#: How many code cells before that of a check a value appears, step by step: what appears late is
-#: soon tried, and often settles the claim.
-NEAR, FAR = (3,), (6, 12, math.inf)
+_FAR = (6, 12, math.inf)
+#: The stages in their order, and how many code cells before that of a check a value appears in
+#: each, step by step: what appears late is soon tried, and often settles the claim.
+WINDOWS = {
+    "bounds": (math.inf,),
+    "near package": (3,),
+    "near page": (3,),
+    "package": _FAR,
+    "page": _FAR,
+}
+STAGES = tuple(WINDOWS)
 #: Share of the functions, and of the claims, that must be noticed.
 GOAL = 0.95
 #: To be raised when a mutant becomes another, so that no page's old results are kept. Further
@@ -167,15 +174,14 @@ def examine(
 
     for stage in (stage for stage in stages if stage not in found["stages"]):
         kind = stage.removeprefix("near ")
-        windows = (math.inf,) if kind == "bounds" else NEAR if kind != stage else FAR
-        for window in windows:
+        for window in WINDOWS[stage]:
             if not (wanted if kind == "bounds" else found["unmoved"]):
                 break
             limit = max(60.0, 5 * found["seconds"])
             task = MutationTask(
-                page, kind, found["unmoved"], sorted(wanted), jobs, limit, packages, window
+                *(page, kind, found["unmoved"], sorted(wanted), jobs, limit, packages, window),
+                made=found.get("made", ()),
             )
-            task = dataclasses.replace(task, made=found.get("made", ()))
             outcome = _in_a_process(root, task, tell)
             found["seconds"] = max(found["seconds"], outcome["seconds"])
             shares = [outcome["queue"][job::jobs] for job in range(jobs)]

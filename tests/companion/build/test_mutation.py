@@ -64,6 +64,11 @@ CLAIM = """- id: thesis:{0}
 """
 
 
+def write(root, page, cells):
+    code = "".join(f"```{{code-cell}} ipython3\n{cell}\n```\n\n" for cell in cells)
+    (root / f"notebooks/{page}.md").write_text(HEADER + "# A page\n\n" + code)
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     root = tmp_path_factory.mktemp("mutation")
@@ -75,10 +80,8 @@ def repository(tmp_path_factory):
     (root / "book/claims.yml").write_text(
         "".join(CLAIM.format(i, PAGE if i < 6 else FAR) for i in range(1, 7))
     )
-    page = root / f"notebooks/{PAGE}.md"
-    page.parent.mkdir(parents=True)
-    cells = "".join(f"```{{code-cell}} ipython3\n{code}\n```\n\n" for code in CELLS)
-    page.write_text(HEADER + "# A page\n\n" + cells)
+    (root / f"notebooks/{PAGE}.md").parent.mkdir(parents=True)
+    write(root, PAGE, CELLS)
     return root
 
 
@@ -168,8 +171,7 @@ def test_claims_are_moved_by_bounds_then_the_package_then_the_page(outcome):
 def test_values_far_from_a_check_wait_for_a_later_stage(repository, monkeypatch):
     cells = ["from companion import claims", "own = [1, 2]", "a = sum(own)", "b = 1", "c = 2"]
     cells += ["d = 3", "e = a + 1", 'claims.check("thesis:6", printed=e == 4, n=e)']
-    code = "".join(f"```{{code-cell}} ipython3\n{cell}\n```\n\n" for cell in cells)
-    (repository / f"notebooks/{FAR}.md").write_text(HEADER + "# A page\n\n" + code)
+    write(repository, FAR, cells)
     monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
     tiny = ("tiny.bounds", "tiny")
     found = mutation.examine(repository, FAR, set(), stages=["near page"], packages=tiny)
@@ -187,8 +189,7 @@ def test_values_far_from_a_check_wait_for_a_later_stage(repository, monkeypatch)
 def test_what_is_stored_in_a_table_is_changed_too(repository, monkeypatch):
     cells = ["from companion import claims", "t = {}", 't["n"] = len("abc")']
     cells += ['claims.check("thesis:6", printed=t["n"] == 3, n=t["n"])']
-    code = "".join(f"```{{code-cell}} ipython3\n{cell}\n```\n\n" for cell in cells)
-    (repository / f"notebooks/{FAR}.md").write_text(HEADER + "# A page\n\n" + code)
+    write(repository, FAR, cells)
     monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
     tiny = ("tiny.bounds", "tiny")
     found = mutation.examine(repository, FAR, set(), stages=["near page"], packages=tiny)
