@@ -64,6 +64,18 @@ def test_with_the_right_model_the_mean_residual_is_the_error_of_the_centre():
         assert step == pytest.approx(chain.values() - wrong, abs=0.01)
 
 
+def test_with_many_trajectories_privacy_costs_next_to_nothing():
+    """The bias of clipping is known well enough: what is left is the noise, which falls as 1/n."""
+    chain, batch = chain_data(100_000, n_states=40)
+    without = empirical(batch, chain.discount).values()[:-1]
+    model, rng = WorkingModel.equal_chain(chain), np.random.default_rng(5)
+    apart = [
+        rmse(recentre_shape_clip(batch, model, PROMISE, f_max=1.0, rng=rng).values, without)
+        for _ in range(4)
+    ]
+    assert np.mean(apart) < 1e-4  # the error without privacy is 1.6e-4
+
+
 def test_residuals_of_a_trajectory_by_hand():
     chain = Chain(3, start="first", discount=0.9)
     rows = [[(0, 0, 0.0), (0, 0, 0.0), (1, 0, 0.5)], [(2, 0, 1.0)]]

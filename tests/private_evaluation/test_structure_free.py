@@ -23,15 +23,16 @@ def test_the_budget_is_spent_and_no_more():
     assert sum(SHARES) == pytest.approx(1.0)
 
 
-def test_close_to_the_values_and_far_better_than_its_first_centre():
-    chain = Chain(start="first")
+@pytest.mark.parametrize(("start", "most"), [("first", 0.0012), ("uniform", 0.0031)])
+def test_close_to_the_values_and_far_better_than_its_first_centre(start, most):
+    chain = Chain(start=start)
     rng = np.random.default_rng(1)
-    data = chain_first_visit_returns(chain, 10_000, rng)
-    errors = [
-        rmse(recentre_clip_structure_free(data, PROMISE, f_max=1.0, rng=rng).theta, chain.values())
-        for _ in range(5)
-    ]
-    assert np.mean(errors) < 0.0015
+    errors = []
+    for _ in range(20):
+        data = chain_first_visit_returns(chain, 10_000, rng)
+        release = recentre_clip_structure_free(data, PROMISE, f_max=1.0, rng=rng)
+        errors.append(rmse(release.theta, chain.values()))
+    assert np.sqrt(np.mean(np.square(errors))) < most
 
 
 def test_with_hardly_any_noise_it_is_the_average_of_the_returns():
@@ -49,6 +50,13 @@ def test_the_radius_is_that_of_the_exact_histogram_without_noise():
     radius = private_radius(norms, 10.0, 1e-6, 1.0, 1e6, rng)
     assert 0.3 <= radius <= 0.3 * 1.15
     assert private_radius(norms, 10.0, 1e3, 1.0, 1e6, rng) < 0.01  # noise is all that counts
+
+
+def test_noise_is_seldom_taken_for_long_residuals():
+    """Norms all equal: the radius is beyond them only where noise of the histogram passed."""
+    norms, rng = np.full(10_000, 0.9), np.random.default_rng(4)
+    radii = [private_radius(norms, 50.0, 2e-4, 1.0, 0.05, rng) for _ in range(1000)]
+    assert np.mean(np.array(radii) > 0.9 * 1.15) < 0.005
 
 
 @settings(max_examples=30, deadline=None)

@@ -15,14 +15,14 @@ mechanism                         c                                       least 
 ================================  ======================================  =======================
 counts and sums, equal noise      w sqrt(sum 1/p^2)                       C sqrt(N)/p_min
 counts and sums, noise by visits  w sum(1/p)/sqrt(N)                      C sqrt(sum(1/p)/p_min)
-RC without structure              4 sqrt(sum(tau^2 q) sum(q)/(sN))        2 sqrt(N/s_0)/p_min
+RC without structure              4 sqrt(sum(tau^2) sum(1/p)/(s N))       2 sqrt(N/s_0)/p_min
 RC with a working model           2 tr(M^{1/2})/sqrt(s N)                 10 c_1/(w sqrt(s_0))
 private LSTD with d features      4 r sqrt(d/s)                           see below
 ================================  ======================================  =======================
 
-with q = p^{-1/2}, and b^2 = mean tau^2/p, except that for RC with a working model b^2 = tr(M)/N, M
-the second moment of the residuals u at the true values. C = 4/sqrt(3): the noise of a count is to
-be at most half the count. For RC without structure the same, of the counts that are released first
+with b^2 = mean tau^2/p, except that for RC with a working model b^2 = tr(M)/N, M the second moment
+of the residuals u at the true values. C = 4/sqrt(3): the noise of a count is to be at most half the
+count. For RC without structure the same, of the counts that are released first
 with share s_0; for RC with a working model the first estimate, whose c is c_1, is to be within a
 tenth of w.
 
@@ -237,7 +237,7 @@ def _without_model(p: FloatArray, tau: FloatArray, w: float) -> tuple[Forecast, 
     n, least = p.size, float(p.min())
     b = math.sqrt(np.mean(tau**2 / p))
     by_visits, equal = w * (1 / p).sum() / math.sqrt(n), w * math.sqrt((p**-2.0).sum())
-    free = 4 * math.sqrt((tau**2 * p**-0.5).sum() * (p**-0.5).sum() / (SHARES[-1] * n))
+    free = 4 * math.sqrt((tau**2).sum() * (1 / p).sum() / (SHARES[-1] * n))
     half = 4 / math.sqrt(3)
     enough = half * math.sqrt((1 / p).sum() / least)
     return (

@@ -82,7 +82,8 @@ class RoundSettings:
     radius_factor : float
         Factor of the radius of the last round.
     simulated, groups : int
-        Trajectories of the working model that plan a round, around how many centres.
+        Trajectories of the working model that plan a round, around how many centres. Too few, and
+        the bias that is subtracted in (1) is itself inaccurate: an error that does not fall with n.
     """
 
     shares: tuple[float, ...] = (0.1, 0.1, 0.15, 0.65)
@@ -90,7 +91,7 @@ class RoundSettings:
     bias_weight: float = 0.25
     correct_bias: bool = True
     radius_factor: float = 1.0
-    simulated: int = 1000
+    simulated: int = 10_000
     groups: int = 3
 
     def __post_init__(self) -> None:

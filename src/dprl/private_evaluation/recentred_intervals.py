@@ -55,6 +55,7 @@ INTERVAL_SETTINGS = RoundSettings(
     bias_weight=1.0,
     correct_bias=False,
     radius_factor=1.5,
+    simulated=1000,  # enough where no bias is subtracted
 )
 
 

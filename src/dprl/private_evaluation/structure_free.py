@@ -7,10 +7,10 @@ all that the working model supplied released instead, from shares of mu^2:
    by at most 1. They give p, at least the standard deviation of their noise;
 2. centred sufficient statistics with noise by p: the first centre V, and, with the counts of
    both releases weighted by their variances, a better p;
-3. in each round u = v (F - V)/p and S = diag(p^{-1/2}), the best diagonal shape for residuals of
-   equal variance; a histogram of the norms on a public logarithmic grid, with noise of variance
-   2/mu_h^2 (one trajectory leaves one bin for another), which gives the radius; and the mean of
-   the clipped u.
+3. in each round u = v (F - V)/p and S = diag(1/p): the noise of step 2 leaves V with errors
+   proportional to p^{-1/2}, so that E u_s^2 is about p^{-2}, and S its root; a histogram of the
+   norms on a public logarithmic grid, with noise of variance 2/mu_h^2 (one trajectory leaves one
+   bin for another), which gives the radius; and the mean of the clipped u.
 
 Each release is mu_k-GDP given those before, and they compose to the promise. Assumed known: the
 number of states and the range of the returns.
@@ -37,7 +37,8 @@ SHARES = (0.04, 0.26, 0.02, 0.13, 0.05, 0.5)
 
 _FINENESS = 1.15  # quotient of neighbouring edges of the grid
 _BINS = 60
-_BIAS_WEIGHT = 0.25  # in squares: residuals of both signs cancel
+_BIAS_WEIGHT = 0.5  # in squares: residuals of both signs cancel
+_SURE = 4.0  # standard deviations: noise alone passes for long residuals once in 500 histograms
 
 
 def recentre_clip_structure_free(
@@ -96,7 +97,7 @@ def recentre_clip_structure_free(
     second = release.sigma / COUNT_SCALE
     counts = (counts / sigma**2 + release.counts / second**2) / (sigma**-2 + second**-2)
     p = np.clip(counts, np.minimum((sigma**-2 + second**-2) ** -0.5, n), n) / n
-    shape = p**-0.5  # diagonal of S
+    shape = 1 / p  # diagonal of S
     longest = (high - low) * np.sqrt((p**-2 / shape).sum())
     for mu_h, mu_k in mu[2:].reshape(-1, 2):
         u = returns.visited * (returns.returns - centre) / p
@@ -119,17 +120,18 @@ def private_radius(
 ) -> float:
     """A radius from a noisy histogram of norms, mu-GDP; an edge of a public grid below ``longest``.
 
-    It minimises (noise_per_radius R)^2 + scale E[(norm - R)_+]^2/4, the noise and the bias of
-    clipping at R as far as the histogram tells.
+    It minimises (noise_per_radius R)^2 + scale E[(norm - R)_+]^2/2, the noise and the bias of
+    clipping at R as far as the histogram tells: residuals beyond an edge are counted if they
+    exceed their noise four times.
     """
     edges = longest * _FINENESS ** np.arange(1.0 - _BINS, 1.0)
     bins = np.minimum(np.searchsorted(edges, norms), _BINS - 1)
     histogram = np.bincount(bins, minlength=_BINS).astype(np.float64)
     noisy = histogram + np.sqrt(2) / mu * rng.standard_normal(_BINS)
-    # the longest norms first; where less than the noise remains behind an edge, nothing does
+    # the longest norms first; where no more than noise remains behind an edge, nothing does
     behind = np.cumsum(noisy[::-1])[::-1]
     noise_behind = np.sqrt(2 * np.arange(_BINS, 0, -1)) / mu
-    share = np.where(behind > 2 * noise_behind, behind, 0.0) / len(norms)
+    share = np.where(behind > _SURE * noise_behind, behind, 0.0) / len(norms)
     share = np.clip(np.maximum.accumulate(share[::-1])[::-1], 0, 1)  # P[norm > edge below]
     width = np.diff(edges)
     excess = np.append(np.cumsum((share[1:] * width)[::-1])[::-1], 0.0)  # E (norm - R)_+

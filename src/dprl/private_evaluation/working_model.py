@@ -36,6 +36,7 @@ from dprl.private_evaluation.sufficient_statistics import COUNT_SCALE, NoisyStat
 _STARTS = 32  # of the first fit
 _POWER = 4  # q of (1)
 _STEPS = 12  # of its fixed point
+_SHAPED = 1000  # residuals of a group that S is made of; the bias needs more
 _QUANTILES = np.array([0.5, 0.65, 0.8, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999])
 
 
@@ -210,7 +211,8 @@ def plan_round(
     Parameters
     ----------
     u : ndarray, shape (groups, m, N)
-        In each group around another centre, as uncertain as the true one is.
+        In each group around another centre, as uncertain as the true one is. S comes from the
+        first 1,000 of each, radius and bias from all.
     noise_per_radius : float
         2 / (mu n): the noise has covariance (noise_per_radius R)^2 S.
     bias_weight : float
@@ -222,14 +224,14 @@ def plan_round(
     rows = u.reshape(-1, u.shape[-1])
     if not (np.abs(rows).max() > 1e-12):
         raise ValueError("residuals do not vary under the working model: it must leave some chance")
-    weights = np.ones(len(rows))
+    some = u[:, :_SHAPED].reshape(-1, u.shape[-1])
+    weights = np.ones(len(some))
     for _ in range(_STEPS):  # (1)
-        size, axes = np.linalg.eigh((rows * weights[:, None]).T @ rows / len(rows))
+        size, axes = np.linalg.eigh((some * weights[:, None]).T @ some / len(some))
         size = np.sqrt(np.maximum(size, 1e-12 * size[-1]))
-        squared = (rows @ axes) ** 2 @ (1 / size)
-        longer = squared ** (_POWER - 1)
+        longer = ((some @ axes) ** 2 @ (1 / size)) ** (_POWER - 1)
         weights = np.sqrt(weights * longer / longer.mean())
-    norms = np.sqrt(squared) + 1e-300
+    norms = np.sqrt((rows @ axes) ** 2 @ (1 / size)) + 1e-300
 
     radii = np.quantile(norms, _QUANTILES)
     lost = np.minimum(1, radii / norms[:, None]) - 1

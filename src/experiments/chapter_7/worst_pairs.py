@@ -187,7 +187,7 @@ def _steps_form(count: int, rng: np.random.Generator) -> tuple[FloatArray, Float
 def _diagonal(count: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     p = rng.uniform(0.05, 1, 10)
     empty = np.zeros((10, 10))
-    plan = RoundPlan(np.eye(10), p**-0.5, 3.0, np.zeros(10), empty, 0.0)
+    plan = RoundPlan(np.eye(10), 1 / p, 3.0, np.zeros(10), empty, 0.0)
     u = (rng.random((count, 10)) < p) * rng.uniform(-1, 1, (count, 10)) / p
     return _of_plan(plan, u, rng, np.full((1, 10), 1e3))
 
