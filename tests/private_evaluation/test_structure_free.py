@@ -11,6 +11,8 @@ from dprl.mdp import Chain
 from dprl.privacy import Guarantee
 from dprl.private_evaluation import NEIGHBOURS
 from dprl.private_evaluation.structure_free import (
+    _BINS,
+    _FINENESS,
     SHARES,
     private_radius,
     recentre_clip_structure_free,
@@ -49,7 +51,8 @@ def test_the_radius_is_that_of_the_exact_histogram_without_noise():
     norms = np.full(1000, 0.3)
     rng = np.random.default_rng(0)
     radius = private_radius(norms, 10.0, 1e-6, 1.0, 1e6, rng)
-    assert 0.3 <= radius <= 0.3 * 1.5
+    edges = 10.0 * _FINENESS ** -np.arange(_BINS)
+    assert radius == pytest.approx(edges[edges >= 0.3].min())
     assert private_radius(norms, 10.0, 1e3, 1.0, 1e6, rng) < 0.01  # noise is all that counts
 
 
@@ -57,7 +60,7 @@ def test_noise_is_seldom_taken_for_long_residuals():
     """Norms all equal: the radius is beyond them only where noise of the histogram passed."""
     norms, rng = np.full(10_000, 0.9), np.random.default_rng(4)
     radii = [private_radius(norms, 50.0, 2e-4, 1.0, 0.05, rng) for _ in range(1000)]
-    assert np.mean(np.array(radii) > 0.9 * 1.5) < 24 * stats.norm.sf(3)
+    assert np.mean(np.array(radii) > 0.9 * _FINENESS) < _BINS * stats.norm.sf(3)
 
 
 def test_long_residuals_are_seen_where_a_histogram_of_many_bins_would_hide_them():

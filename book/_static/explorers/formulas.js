@@ -330,7 +330,7 @@
   function forecasts_states({ p, tau, width, visits_known }, { first, last }) {
     const n = p.length, least = min(...p), inverse = sum(p.map((x) => 1 / x)), C = 4 / sqrt(3);
     const b = sqrt(sum(p.map((x, s) => tau[s] ** 2 / x)) / n);
-    const free = 4 * sqrt((sum(tau.map((x) => x * x)) * sum(p.map((x) => 1 / x))) / (last * n));
+    const free = 4 * sqrt((sum(tau.map((x) => x * x)) * inverse) / (last * n));
     const equal = width * sqrt(sum(p.map((x) => x ** -2)));
     const found = [
       forecast("counts and sums, equal noise", equal, b, (C * sqrt(n)) / least, width),

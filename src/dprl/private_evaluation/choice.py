@@ -234,12 +234,12 @@ def forecasts(problem: States | Model | Features) -> tuple[Forecast, ...]:
 
 def _without_model(p: FloatArray, tau: FloatArray, w: float) -> tuple[Forecast, ...]:
     """Noise by visits; equal noise; RC without structure."""
-    n, least = p.size, float(p.min())
+    n, least, inverse = p.size, float(p.min()), (1 / p).sum()
     b = math.sqrt(np.mean(tau**2 / p))
-    by_visits, equal = w * (1 / p).sum() / math.sqrt(n), w * math.sqrt((p**-2.0).sum())
-    free = 4 * math.sqrt((tau**2).sum() * (1 / p).sum() / (SHARES[-1] * n))
+    by_visits, equal = w * inverse / math.sqrt(n), w * math.sqrt((p**-2.0).sum())
+    free = 4 * math.sqrt((tau**2).sum() * inverse / (SHARES[-1] * n))
     half = 4 / math.sqrt(3)
-    enough = half * math.sqrt((1 / p).sum() / least)
+    enough = half * math.sqrt(inverse / least)
     return (
         _forecast("counts and sums, noise by visits", by_visits, b, w, enough),
         _forecast("counts and sums, equal noise", equal, b, w, half * math.sqrt(n) / least),
