@@ -42,6 +42,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dprl import _passes
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
 from dprl.mdp import MarkovRewardProcess
@@ -60,6 +61,8 @@ from dprl.private_evaluation.working_model import (
     shrunk,
 )
 from dprl.trajectories import Batch, FirstVisitReturns, first_visit_returns, simulate
+
+_EARLIER = 1000  # simulated trajectories that plan a round before the last, at most
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,9 @@ class RoundSettings:
     radius_factor : float
         Factor of the radius of the last round.
     simulated, groups : int
-        Trajectories of the working model that plan a round, around how many centres. Too few, and
-        the bias that is subtracted in (1) is itself inaccurate: an error that does not fall with n.
+        Trajectories of the working model that plan the last round, around how many centres. Too
+        few, and the bias that is subtracted in (1) is itself inaccurate: an error that does not
+        fall with n. At most 1,000 plan the rounds before, whose errors the next one corrects.
     """
 
     shares: tuple[float, ...] = (0.1, 0.1, 0.15, 0.65)
@@ -215,7 +219,13 @@ def recentre_shape_clip(
         last = k == len(rounds) - 1
         process = model.process(theta)
         plan = plan_round(
-            _simulated_residuals(isinstance(data, Batch), process, uncertain, options, rng),
+            _simulated_residuals(
+                isinstance(data, Batch),
+                process,
+                uncertain,
+                (options.groups, options.simulated if last else min(options.simulated, _EARLIER)),
+                rng,
+            ),
             2 / (mu_k * n),
             bias_weight=options.bias_weight,
             radius_factor=options.radius_factor if last else 1.0,
@@ -270,14 +280,25 @@ def residuals(
         return records.visited * (records.returns - centre) / visits  # (2)
     values = np.zeros(process.n_states)
     values[states] = centre
-    following = values[np.append(records.states[1:], 0)]
-    following[records.ends - 1] = 0.0
-    rewards = np.clip(records.rewards, -LARGEST_RETURN, LARGEST_RETURN)
-    difference = rewards + process.discount * following - values[records.states]
-    key = records.trajectory_ids * process.n_states + records.states
-    size = len(records) * process.n_states
-    sums = np.bincount(key, weights=difference, minlength=size).reshape(len(records), -1)
+    sums = _summed_differences(records, values, process.discount)
     return sums[:, states] @ lstd_inverse(process).T  # (3)
+
+
+def _summed_differences(batch: Batch, values: FloatArray, discount: float) -> FloatArray:
+    """sum_t e(s_t) (r_t + gamma V(s_{t+1}) - V(s_t)) of each trajectory, block after block."""
+    n = batch.n_states
+    out = np.empty((len(batch), n))
+    for x, y, begin, end in _passes.blocks(batch.lengths, len(batch)):
+        states, lengths = batch.states[begin:end], batch.lengths[x:y]
+        here = values.take(states)
+        following = np.append(here[1:], 0.0)
+        following[np.cumsum(lengths) - 1] = 0.0
+        rewards = np.clip(batch.rewards[begin:end], -LARGEST_RETURN, LARGEST_RETURN)
+        difference = rewards + discount * following - here
+        cells = np.repeat(np.arange(0, (y - x) * n, n), lengths) + states
+        sums = np.bincount(cells, weights=difference, minlength=(y - x) * n)
+        out[x:y] = sums.reshape(-1, n)
+    return out
 
 
 def lstd_inverse(process: MarkovRewardProcess) -> FloatArray:
@@ -293,17 +314,21 @@ def _simulated_residuals(
     steps: bool,
     process: MarkovRewardProcess,
     uncertain: FloatArray,
-    options: RoundSettings,
+    sizes: tuple[int, int],
     rng: np.random.Generator,
 ) -> FloatArray:
-    """u of simulated trajectories, in groups around centres that differ from the truth."""
-    batch = simulate(process, options.simulated, rng)
+    """u of simulated trajectories, in groups around centres that differ from the truth.
+
+    As many groups, and trajectories, as `sizes` says.
+    """
+    groups, simulated = sizes
+    batch = simulate(process, simulated, rng)
     states = reachable(process)
     records = batch if steps else _columns(_returns(batch, process), process.n_states, states)
     size, axes = np.linalg.eigh(uncertain)
     root = (axes * np.sqrt(np.maximum(size, 0))) @ axes.T
     truth = process.values()[states]
-    centres = truth + rng.standard_normal((options.groups, truth.size)) @ root.T
+    centres = truth + rng.standard_normal((groups, truth.size)) @ root.T
     return np.stack([residuals(records, process, c) for c in centres])
 
 

@@ -196,7 +196,7 @@ class RoundPlan:
 
     def norms(self, u: FloatArray) -> FloatArray:
         """||S^{-1/2} u|| of each row."""
-        return np.asarray(np.linalg.norm((u @ self.axes) / np.sqrt(self.sizes), axis=1))
+        return np.sqrt(_squared_norms(u, self.axes, self.sizes))
 
     def clipped(self, u: FloatArray) -> FloatArray:
         """Each row of u times min(1, R / ||S^{-1/2} u||)."""
@@ -222,16 +222,16 @@ def plan_round(
         The best radius is multiplied by it.
     """
     rows = u.reshape(-1, u.shape[-1])
-    if not (np.abs(rows).max() > 1e-12):
+    if not (max(rows.max(), -rows.min()) > 1e-12):
         raise ValueError("residuals do not vary under the working model: it must leave some chance")
     some = u[:, :_SHAPED].reshape(-1, u.shape[-1])
     weights = np.ones(len(some))
     for _ in range(_STEPS):  # (1)
         size, axes = np.linalg.eigh((some * weights[:, None]).T @ some / len(some))
         size = np.sqrt(np.maximum(size, 1e-12 * size[-1]))
-        longer = ((some @ axes) ** 2 @ (1 / size)) ** (_POWER - 1)
+        longer = _squared_norms(some, axes, size) ** (_POWER - 1)
         weights = np.sqrt(weights * longer / longer.mean())
-    norms = np.sqrt((rows @ axes) ** 2 @ (1 / size)) + 1e-300
+    norms = np.sqrt(_squared_norms(rows, axes, size)) + 1e-300
 
     radii = np.quantile(norms, _QUANTILES)
     lost = np.minimum(1, radii / norms[:, None]) - 1
@@ -246,10 +246,16 @@ def plan_round(
         axes=axes,
         sizes=size,
         radius=radius,
-        bias=(rows * (scale - 1)[:, None]).mean(axis=0),
+        bias=(scale - 1) @ rows / len(rows),
         covariance=rows.T @ rows / len(rows),
         spread=float((np.minimum(norms / radius, 1) ** 2).mean()),
     )
+
+
+def _squared_norms(u: FloatArray, axes: FloatArray, sizes: FloatArray) -> FloatArray:
+    """u' S^{-1} u of each row."""
+    white = u @ (axes / np.sqrt(sizes))
+    return np.asarray(np.einsum("ij,ij->i", white, white))
 
 
 def reachable(process: MarkovRewardProcess) -> IntArray:
