@@ -57,6 +57,26 @@ def test_trajectories_follow_the_process_and_stop_in_its_end():
     assert returns == pytest.approx(1 - 0.005 * (batch.lengths - 1))
 
 
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_steps_are_those_of_all_states_one_by_one(most):
+    """The successors of a row are compared alone; impossible ones between them change nothing."""
+    rng = np.random.default_rng(most)
+    p = rng.dirichlet(np.ones(6), size=(6, 3))
+    p[np.argsort(np.argsort(rng.random(p.shape))) >= most] = 0
+    p /= p.sum(axis=-1, keepdims=True)
+    process = MarkovDecisionProcess(p, rng.random(p.shape), 0.9, np.eye(6)[2])
+    policy = np.full((6, 3), 1 / 3)
+    batch = control.simulate_control(process, policy, 40, 7, np.random.default_rng(most))
+    assert (batch.lengths == 8).all()
+    states, actions = batch.states.reshape(40, 8).T, batch.actions.reshape(40, 8).T
+    draws = np.random.default_rng(most)
+    draws.random(40)  # of the first states
+    for t in range(7):
+        draws.random(40)  # of the actions
+        u, moves = draws.random(40), np.cumsum(p[states[t], actions[t]], axis=1)
+        assert (states[t + 1] == (moves > u[:, None]).argmax(axis=1)).all()
+
+
 def test_a_process_that_starts_anywhere_and_a_horizon_of_one():
     process = MarkovDecisionProcess(np.full((2, 1, 2), 0.5), [[1.0], [3.0]], 0.9, [0.25, 0.75])
     batch = control.simulate_control(process, [0, 0], 4000, 1, np.random.default_rng(3))

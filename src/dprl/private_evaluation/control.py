@@ -48,7 +48,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
@@ -106,8 +106,11 @@ def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> In
         raise ValueError(f"actions must lie in 0 .. {a - 1}")
     pairs = batch.states * a + batch.actions
     begins = batch.ends - batch.lengths
+    total, whole = _of_short_trajectories(batch, pairs, s * a * s, radius)
     order = np.argsort(-batch.lengths, kind="stable")
-    total = np.zeros(s * a * s, dtype=np.int64)
+    order = order[~whole[order]]
+    if not order.size:
+        return total.reshape(s, a, s)
     size = max(_CHUNK // total.size, 1)
     for chunk in np.array_split(order, -(-order.size // size)):
         counts = np.zeros((chunk.size, total.size), dtype=np.int64)
@@ -128,6 +131,27 @@ def bounded_transition_counts(batch: Batch, n_actions: int, radius: float) -> In
             peaks[who, pair] = np.maximum(peaks[who, pair], counts[who, key])
         total += counts.sum(axis=0)
     return total.reshape(s, a, s)
+
+
+def _of_short_trajectories(
+    batch: Batch, pairs: IntArray, size: int, radius: float
+) -> tuple[IntArray, NDArray[np.bool_]]:
+    """The counts of those trajectories of which (1) refuses no step, and which they are.
+
+    Of the steps of one, with counts c in the end, (1) asks for at most ||c||^2 + 2 max c.
+    """
+    last = np.zeros(pairs.size, dtype=bool)
+    last[batch.ends - 1] = True
+    step = np.flatnonzero(~last)
+    key = batch.trajectory_ids[step] * size + pairs[step] * batch.n_states + batch.states[step + 1]
+    cells, times = np.unique(key, return_counts=True)
+    owner, cell = np.divmod(cells, size)
+    squares = np.bincount(owner, weights=times.astype(float) ** 2, minlength=len(batch))
+    most = np.zeros(len(batch), dtype=np.int64)
+    np.maximum.at(most, owner, times)
+    whole = squares + 2 * most <= radius**2
+    total = np.bincount(cell, weights=times * whole[owner], minlength=size)
+    return total.astype(np.int64), whole
 
 
 def _few_counts(number: int) -> None:

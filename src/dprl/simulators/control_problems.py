@@ -129,22 +129,22 @@ def simulate_control(
     pi = process.action_probabilities(policy)
     m, length = check.whole("n_trajectories", n_trajectories), check.whole("steps", steps)
     draws = check.generator(rng)
-    choose, move = _cumulative(pi), _cumulative(process.transition)
+    choose, (following, move) = _cumulative(pi), _successors(process.transition)
     every = np.arange(process.n_states)
     ends = (process.transition[every, :, every] == 1).all(axis=1)
-    states = np.empty((m, length + 1), dtype=np.int64)
-    actions = np.empty((m, length + 1), dtype=np.int64)
-    rewards = np.zeros((m, length + 1))
+    states = np.empty((length + 1, m), dtype=np.int64)
+    actions = np.empty((length + 1, m), dtype=np.int64)
+    rewards = np.zeros((length + 1, m))
     start = _cumulative(process.start)
-    states[:, 0] = np.searchsorted(start, draws.random(m), side="right")
+    states[0] = np.searchsorted(start, draws.random(m), side="right")
     for t in range(length + 1):
-        s = states[:, t]
-        a = (draws.random(m)[:, None] >= choose[s]).sum(axis=1)
-        actions[:, t] = a
+        s = states[t]
+        a = actions[t] = (draws.random(m)[:, None] >= choose[s]).sum(axis=1)
         if t < length:
-            following = (draws.random(m)[:, None] >= move[s, a]).sum(axis=1)
-            states[:, t + 1] = following
-            rewards[:, t] = process.reward[s, a, following]
+            k = (draws.random(m)[:, None] >= move[s, a]).sum(axis=1)
+            states[t + 1] = following[s, a, k]
+            rewards[t] = process.reward[s, a, states[t + 1]]
+    states, actions, rewards = states.T.copy(), actions.T.copy(), rewards.T.copy()
     ended = ends[states]
     lengths = np.where(ended.any(axis=1), ended.argmax(axis=1), length) + 1
     kept = np.arange(length + 1) < lengths[:, None]
@@ -265,3 +265,14 @@ def _cumulative(p: FloatArray) -> FloatArray:
     last = p.shape[-1] - 1 - (p[..., ::-1] > 0).argmax(axis=-1)
     beyond = np.arange(p.shape[-1] - 1) >= last[..., None]
     return np.asarray(np.where(beyond, np.inf, cumulative))
+
+
+def _successors(p: FloatArray) -> tuple[IntArray, FloatArray]:
+    """The possible ones in each row, in order, and their cumulative probabilities less the last."""
+    most = int((p > 0).sum(axis=-1).max())
+    successor = np.argsort(p <= 0, axis=-1, kind="stable")[..., :most]
+    last = np.full((*p.shape[:-1], 1), np.inf)
+    cumulative = np.concatenate([_cumulative(p), last], axis=-1)
+    possible = np.take_along_axis(p, successor, axis=-1) > 0
+    found = np.where(possible, np.take_along_axis(cumulative, successor, axis=-1), np.inf)
+    return successor, np.asarray(found[..., :-1])
