@@ -9,14 +9,14 @@ run has a chain of its own, whose states stay with probabilities drawn from [.3,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dprl.mdp import Chain, MarkovRewardProcess, Start
+from dprl.mdp import Chain, MarkovRewardProcess
 from dprl.privacy import Guarantee
 from dprl.private_evaluation import NEIGHBOURS
 from dprl.private_evaluation.recentre_shape_clip import recentre_shape_clip
@@ -39,21 +39,20 @@ def uneven_chain(chain: Chain, rng: np.random.Generator) -> MarkovRewardProcess:
 
 
 def interval_tasks(
-    cells: Mapping[tuple[float, float, int], int],
-    *,
-    block: int = 20,
-    starts: Sequence[Start] = ("first", "uniform"),
-    models: Sequence[str] = ("right", "wrong"),
+    cells: Mapping[tuple[float, float, int], int], *, block: int = 20
 ) -> list[dict[str, Any]]:
-    """Tasks of :func:`interval_trial`: runs for each (epsilon, delta, n), in blocks."""
+    """Tasks of :func:`interval_trial`: runs for each (epsilon, delta, n), in blocks.
+
+    For each kind of working model and each start.
+    """
     return [
         dict(
             zip(KEYS, (model, start, *cell), strict=True),
             runs=min(block, number - done),
             block=done,
         )
-        for model in models
-        for start in starts
+        for model in ("right", "wrong")
+        for start in ("first", "uniform")
         for cell, number in cells.items()
         for done in range(0, number, block)
     ]
