@@ -274,10 +274,14 @@ class Session:
             self._alive = {}
             self._aims = aims
             self._start_mutant(name, mutation)
+            os.write(write, b"\n")
             return True
         os.close(write)
         trial = Trial(name, mutation, self._cell, sorted(aims or ()))
         self._alive[pid] = _Alive(read, Result(name, mutation), trial)
+        # until it has its own copy of what the page has written: a verdict that this process notes
+        # in the meantime would be one that the mutant finds there already, an error
+        os.read(read, 1)
         return False
 
     def _later(self, name: str, mutation: str) -> None:

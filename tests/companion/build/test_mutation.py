@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -366,6 +367,20 @@ def test_a_stage_that_is_stopped_goes_on_after_its_last_mutant(repository, monke
     del found["seconds"], at_once["seconds"]
     assert found == at_once
     assert "made" not in found
+
+
+def test_a_mutant_finds_no_verdict_that_its_page_notes_later(repository, monkeypatch):
+    """Its folder takes long to copy; the page checks its next claim only when that is done."""
+    monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
+    many = repository / "_build" / "sweeps" / "many"
+    many.mkdir(parents=True)
+    for n in range(5_000):
+        (many / str(n)).touch()
+    stage = {"stages": ["page"], "packages": ("tiny.bounds", "tiny")}
+    found = mutation.examine(repository, PAGE, set(), **stage)
+    shutil.rmtree(many)  # no other test needs them
+    moved = {r["mutation"]: r["moved"] for r in found["results"] if r["function"] == "page: error"}
+    assert moved == {"x 2": ["thesis:2"], "uneven": ["thesis:2"], "negated": ["thesis:3"]}
 
 
 def test_a_mutant_that_waits_for_ever_is_ended_while_its_page_waits_for_it(monkeypatch):
