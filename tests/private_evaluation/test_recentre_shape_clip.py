@@ -216,3 +216,15 @@ def test_shares_of_half_precision_are_taken_as_doubles():
     half = RoundSettings(spread_share=np.float16(0.03), shares=(np.float16(0.25), 0.72))
     assert type(half.spread_share) is float
     assert all(type(share) is float for share in half.shares)
+
+
+def test_residuals_are_those_of_the_states_of_the_process():
+    """A batch that knows of fewer states, since none of its trajectories came further."""
+    process = Chain(4).process
+    steps = [[(0, 0, 0.0), (1, 0, 0.5)], [(1, 0, 1.0)]]
+    centre = np.array([0.4, 0.3, 0.2, 0.1])
+    found = [
+        residuals(Batch.from_lists(steps, n_states=n), process, centre)
+        for n in (2, process.n_states)
+    ]
+    assert (found[0] == found[1]).all()

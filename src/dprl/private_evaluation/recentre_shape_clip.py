@@ -223,7 +223,8 @@ def recentre_shape_clip(
                 isinstance(data, Batch),
                 process,
                 uncertain,
-                (options.groups, options.simulated if last else min(options.simulated, _EARLIER)),
+                options.groups,
+                options.simulated if last else min(options.simulated, _EARLIER),
                 rng,
             ),
             2 / (mu_k * n),
@@ -286,7 +287,7 @@ def residuals(
 
 def _summed_differences(batch: Batch, values: FloatArray, discount: float) -> FloatArray:
     """sum_t e(s_t) (r_t + gamma V(s_{t+1}) - V(s_t)) of each trajectory, block after block."""
-    n = batch.n_states
+    n = values.size
     out = np.empty((len(batch), n))
     for x, y, begin, end in _passes.blocks(batch.lengths, len(batch)):
         states, lengths = batch.states[begin:end], batch.lengths[x:y]
@@ -314,14 +315,11 @@ def _simulated_residuals(
     steps: bool,
     process: MarkovRewardProcess,
     uncertain: FloatArray,
-    sizes: tuple[int, int],
+    groups: int,
+    simulated: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """u of simulated trajectories, in groups around centres that differ from the truth.
-
-    As many groups, and trajectories, as `sizes` says.
-    """
-    groups, simulated = sizes
+    """u of simulated trajectories, in groups around centres that differ from the truth."""
     batch = simulate(process, simulated, rng)
     states = reachable(process)
     records = batch if steps else _columns(_returns(batch, process), process.n_states, states)
