@@ -110,8 +110,9 @@ class MutationTask:
     time. ``packages`` are that of the bounds, and those whose other functions may be changed.
     What was ``made`` in a sitting that was stopped is not made again.
 
-    If there are ``mutants``, pairs of a name and a mutation, the whole page is executed for each
-    of them, and that is all: so it is with those that could not be made by forking."""
+    If pairs of a name and a mutation are ``known`` to have moved claims before, no others are made.
+    If there are ``mutants``, such pairs too, the whole page is executed for each of them, and that
+    is all: so it is with those that could not be made by forking."""
 
     page: str
     stage: str
@@ -121,6 +122,7 @@ class MutationTask:
     seconds: float
     packages: Sequence[str]
     window: float = math.inf
+    known: Sequence[tuple[str, str]] = ()
     mutants: Sequence[tuple[str, str]] = ()
     made: Sequence[Trial] = ()
 
@@ -137,6 +139,7 @@ class Session:
         self.root, self.task = root, task
         self.stage, self.window = task.stage, task.window
         self.unmoved, self.wanted = set(task.unmoved), set(task.wanted)
+        self.known = {(name, mutation) for name, mutation in task.known}
         self.results: list[Result] = []
         self.seconds = 0.0
         source = source_path(root, task.page).read_text(encoding="utf-8")
@@ -208,7 +211,8 @@ class Session:
             tried = self._tried.setdefault(name, set())
             new = self._near(name) - tried
             tried |= new
-            changed = any(new & self.unmoved and self._try(name, m, new) for m in FURTHER)
+            kinds = [m for m in FURTHER if not self.known or (name, m) in self.known]
+            changed = any(new & self.unmoved and self._try(name, m, new) for m in kinds)
         return self.value(name, value) if changed else value
 
     def _sharpen(self, name: str) -> bool:
@@ -457,7 +461,7 @@ class Session:
             self._finish()
 
     def _watch_claims(self) -> None:
-        """Let a mutant note a verdict that differs."""
+        """Let a mutant note a verdict that differs, or a sentence that fails, and go on."""
 
         def observed(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             try:
@@ -469,7 +473,16 @@ class Session:
                 self._notices(f"claim {claim.id}", [claim.id])
                 return claims.Badge(claim.id, claim.expected, {})
 
+        def borne_out(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except claims.ClaimMismatch:
+                if self.mutant is None:
+                    raise
+                self._notices(f"sentence in code cell {self._cell + 1}", [])
+
         _observe(claims.check, observed)
+        _observe(claims.bear_out, borne_out)
 
     def _new_place(self, *, copied: bool) -> None:
         """A repository of its own, so that no changed number reaches a cache or a record.

@@ -17,9 +17,10 @@ if the page raises, as by an ``assert``.
   then of the other functions of the package that the page calls, then of the page's own
   functions and of the values that it assigns; of these first what appears at most three code
   cells before the check, since the rest of the page need not run for it, and only if that moves
-  nothing what appears at most six cells before it, then twelve, then anywhere. Beside the two
-  factors there are ``uneven``, factors 2 and 0.5 in turn, for checks that compare values of one
-  function, and ``negated``.
+  nothing what appears at most six cells before it, then twelve, then anywhere. On a page that was
+  examined before it changed, what moved its claims then is tried before all of these. Beside the
+  two factors there are ``uneven``, factors 2 and 0.5 in turn, for checks that compare values of
+  one function, and ``negated``.
 
 Numbers are changed inside arrays, tuples, lists, mappings, dataclasses and tables too; of a
 Boolean there is only the opposite. An integer stays one.
@@ -46,7 +47,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +154,8 @@ def examine(
     ``packages`` are that of the bounds, and those whose other functions may be changed.
 
     The answer has ``results`` (a ``Result`` each, as a dict), ``unmoved`` claims, ``seconds`` of
-    the clean page, the ``stages`` done, and the mutants ``made`` for a stage that is not done. It
+    the clean page, the ``stages`` done, the mutants ``made`` for a stage that is not done, and
+    those ``known`` to have moved claims before the page changed, which are tried first. It
     is given to the sitting's ``keep`` after each mutant, so that another can have it as
     ``before``; not for the bounds, where the next mutant depends on what the last one showed. A
     page that fails although nothing is changed is a ``MutationError``."""
@@ -173,25 +175,46 @@ def examine(
                 sitting.keep(found)
 
     for stage in (stage for stage in stages if stage not in found["stages"]):
-        kind = stage.removeprefix("near ")
-        for window in WINDOWS[stage]:
+        for kind, window, known in _passes(stage, found.get("known", ())):
             if not (wanted if kind == "bounds" else found["unmoved"]):
                 break
-            limit = max(60.0, 5 * found["seconds"])
+            limit = _limit(found["seconds"])
             task = MutationTask(
                 *(page, kind, found["unmoved"], sorted(wanted), jobs, limit, packages, window),
+                known=known,
                 made=found.get("made", ()),
             )
             outcome = _in_a_process(root, task, tell)
             found["seconds"] = max(found["seconds"], outcome["seconds"])
             shares = [outcome["queue"][job::jobs] for job in range(jobs)]
-            task = dataclasses.replace(task, unmoved=found["unmoved"])
+            limit = _limit(found["seconds"])  # of the whole page: its seconds are known only now
+            task = dataclasses.replace(task, unmoved=found["unmoved"], seconds=limit)
             alone = [dataclasses.replace(task, mutants=share) for share in shares if share]
             with ThreadPoolExecutor(jobs) as pool:
                 list(pool.map(lambda task: _in_a_process(root, task, tell), alone))
         found["stages"] = [*found["stages"], stage]
         found.pop("made", None)
+    if is_whole(found):
+        found.pop("known", None)
     return found
+
+
+def _limit(seconds: float) -> float:
+    """How much processor time a mutant may take if the clean page takes so many seconds."""
+    return max(60.0, 5 * seconds)
+
+
+def _passes(
+    stage: str, known: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, float, Sequence[tuple[str, str]]]]:
+    """Which values a stage changes, how far before a check, and, if not all, which mutants."""
+    if stage == STAGES[1]:
+        for kind in ("package", "page"):
+            pairs = [(f, m) for f, m in known if f.startswith("page: ") == (kind == "page")]
+            if pairs:
+                yield kind, math.inf, pairs
+    for window in WINDOWS[stage]:
+        yield stage.removeprefix("near "), window, ()
 
 
 def _key(root: Path, page: str) -> str:
@@ -209,13 +232,22 @@ def _kept(root: Path, page: str) -> Path:
     return root / "data" / "results" / "mutation" / f"{page.replace('/', '__')}.json"
 
 
+def _read(root: Path, page: str) -> dict[str, Any] | None:
+    path = _kept(root, page)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
 def load_kept(root: Path, page: str) -> dict[str, Any] | None:
     """What is kept of a page; None if there is nothing, or the page or what it uses changed."""
-    path = _kept(root, page)
-    if not path.is_file():
-        return None
-    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return kept if kept["key"] == _key(root, page) else None
+    kept = _read(root, page)
+    return kept if kept and kept["key"] == _key(root, page) else None
+
+
+def _known(root: Path, page: str) -> list[tuple[str, str]]:
+    """Mutants that moved claims of a page before it changed."""
+    kept = _read(root, page) or {"results": []}
+    moved = [(r["function"], r["mutation"]) for r in kept["results"] if r["moved"]]
+    return list(dict.fromkeys(moved + [(f, m) for f, m in kept.get("known", ())]))
 
 
 def _keep(root: Path, page: str, found: Mapping[str, Any]) -> None:
@@ -229,9 +261,9 @@ def examine_on(
     root: Path, page: str, wanted: set[str], stage: str, *, jobs: int = 1
 ) -> dict[str, Any]:
     """Go on with a stage of a page from what is kept of it, and keep what it shows."""
-    before = load_kept(root, page)
+    before = load_kept(root, page) or {"known": _known(root, page)}
     started, key = time.monotonic(), _key(root, page)  # as it is now: this may take hours
-    took = before["took"] if before else 0.0
+    took = before.get("took", 0.0)
 
     def keep(found: dict[str, Any]) -> None:
         _keep(root, page, found | {"took": took + time.monotonic() - started, "key": key})

@@ -187,6 +187,21 @@ def test_values_far_from_a_check_wait_for_a_later_stage(repository, monkeypatch)
     assert found["unmoved"] == []
 
 
+def test_a_sentence_that_fails_is_noticed_and_keeps_no_claim_from_its_check(
+    repository, monkeypatch
+):
+    cells = ["from companion import claims", "n = len('abc')", 'claims.bear_out("few", 0 < n < 5)']
+    write(repository, FAR, [*cells, 'claims.check("thesis:6", printed=n > 0, n=n)'])
+    monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
+    tiny = ("tiny.bounds", "tiny")
+    found = mutation.examine(repository, FAR, set(), stages=["near page"], packages=tiny)
+    assert [(r["mutation"], r["notice"], r["moved"]) for r in found["results"]] == [
+        ("x 2", "sentence in code cell 3", []),
+        ("uneven", "sentence in code cell 3", []),
+        ("negated", "sentence in code cell 3", ["thesis:6"]),
+    ]
+
+
 def test_what_is_stored_in_a_table_is_changed_too(repository, monkeypatch):
     cells = ["from companion import claims", "t = {}", 't["n"] = len("abc")']
     cells += ['claims.check("thesis:6", printed=t["n"] == 3, n=t["n"])']
@@ -367,6 +382,41 @@ def test_a_stage_that_is_stopped_goes_on_after_its_last_mutant(repository, monke
     del found["seconds"], at_once["seconds"]
     assert found == at_once
     assert "made" not in found
+
+
+def test_what_moved_claims_before_a_page_changed_is_tried_first(repository, monkeypatch):
+    cells = ["from companion import claims", "own = 2", "b = 3", "c = own + 2 * b", "d = c"]
+    write(repository, FAR, [*cells, "e = d", 'claims.check("thesis:6", printed=e == 8, n=e)'])
+    monkeypatch.setenv("PYTHONPATH", str(repository), prepend=":")
+    monkeypatch.setattr(mutation, "PACKAGES", ("tiny",))
+    mover = mutated_page.Result("page: own", "negated", "claim thesis:6", ["thesis:6"])
+    other = mutated_page.Result("page: b", "x 2", "not noticed")
+    old = {"key": "of other code", "results": [vars(mover), vars(other)]}
+    mutation._keep(repository, FAR, old)
+    found = mutation.examine_on(repository, FAR, set(), "bounds")
+    assert found["known"] == [("page: own", "negated")]
+    found = mutation.examine_on(repository, FAR, set(), "near package")
+    assert found["results"] == [vars(mover)]
+    for stage in ("near page", "package", "page"):
+        found = mutation.examine_on(repository, FAR, set(), stage)
+    assert found["results"] == [vars(mover)]
+    assert mutation.is_whole(found)
+    assert "known" not in found
+
+
+def test_a_mutant_with_an_execution_of_its_own_has_time_for_the_whole_page(repository, monkeypatch):
+    tasks = []
+
+    def in_a_process(root, task, tell):
+        tasks.append(task)
+        return {"seconds": 100.0, "queue": [] if task.mutants else [("page: own", "x 2")]}
+
+    monkeypatch.setattr(mutation, "_in_a_process", in_a_process)
+    mutation.examine(repository, FAR, set(), stages=["near page"])
+    assert [(task.mutants, task.seconds) for task in tasks] == [
+        ((), 60.0),
+        ([("page: own", "x 2")], 500.0),
+    ]
 
 
 def test_a_mutant_finds_no_verdict_that_its_page_notes_later(repository, monkeypatch):
