@@ -524,7 +524,10 @@ def _only(
         say(page)
         stages = ("bounds",) if options.function else STAGES
         try:
-            found = examine(root, page, sought[page], jobs=options.jobs, stages=stages)
+            sitting = Sitting({"known": _known(root, page)})
+            found = examine(
+                root, page, sought[page], jobs=options.jobs, stages=stages, sitting=sitting
+            )
         except MutationError as error:
             say(f"  {error}")
             return 1
