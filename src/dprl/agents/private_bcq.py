@@ -44,7 +44,7 @@ from dprl.agents.episodes import Episodes
 from dprl.agents.networks import MiniBatch, soft_update
 
 #: Samples are filled up to multiples of this.
-SLOTS = 32
+SLOTS = 16
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ def train(
     deviation = settings.noise * settings.clip if settings.noise else 0.0
     moments = _adam(settings.bcq).init(_trainable(parameters))
     for row, weight, raw in zip(rows, taken, keys, strict=True):
-        total = _clipped_sum(
-            parameters, data, lengths, (row, weight, raw), settings.clip, settings.bcq
-        )
+        slots = _slots(int(weight.sum()), row.size)
+        sample = (row[:slots], weight[:slots], raw)
+        total = _clipped_sum(parameters, data, lengths, sample, settings.clip, settings.bcq)
         release = np.asarray(total, dtype=np.float64)
         release = release + deviation * rng.standard_normal(release.size)
         mean = (release / settings.divisor).astype(np.float32)
@@ -160,14 +160,18 @@ def poisson_samples(
     """Which trajectories each step takes: each member with the given probability, independently.
 
     Returns their numbers, shape (steps, most), and 1 where an entry counts, 0 where it only fills
-    up the row; ``most`` is what the largest sample holds, so that none is cut off, rounded up to a
-    multiple of :data:`SLOTS` (or n), so that trainings share a compiled program.
+    up the row, which is after those that count; ``most`` is what the largest sample holds, so that
+    none is cut off, rounded up to a multiple of :data:`SLOTS` (or n).
     """
     chosen = (rng.random((steps, members.size)) < rate) & members
-    largest = max(int(chosen.sum(axis=1).max()), 1)
-    most = min(-(-largest // SLOTS) * SLOTS, members.size)
+    most = _slots(int(chosen.sum(axis=1).max()), members.size)
     rows = np.argsort(~chosen, axis=1, kind="stable")[:, :most]
     return rows, np.take_along_axis(chosen, rows, axis=1).astype(np.float32)
+
+
+def _slots(taken: int, most: int) -> int:
+    """Slots for so many trajectories: few different numbers, each of which is compiled once."""
+    return min(-(-max(taken, 1) // SLOTS) * SLOTS, most)
 
 
 def clipped(gradient: _Trainable, clip: float | jax.Array) -> _Trainable:

@@ -86,11 +86,11 @@ PRIVATE = {
     "large": _private(
         PrivateRun(
             _STUDY,
-            oracles=(0, 1, 2, 3, 4, 5, 6, 7),
+            oracles=tuple(range(8)),
             size=20,
-            learner=PrivateSettings(replace(BCQSettings.laptop(), batch_size=8)),
-            steps=5_000,
-            models=8,
+            learner=PrivateSettings(_SMALL_NETS),
+            steps=1_000,
+            models=6,
         ),
         (20, 100, 400, 1_000),
     ),
