@@ -257,6 +257,42 @@ def against_threshold(table: pd.DataFrame) -> pd.Series:
     return pd.Series(said, pd.MultiIndex.from_frame(both[keys]))
 
 
+def private_training(table: pd.DataFrame) -> pd.Series:
+    """For which numbers of trajectories and epsilons is private training a defence?
+
+    ``table`` is ``private-bcq`` (:func:`experiments.chapter_5.private_models.table`). The result
+    has the index ``trajectories, epsilon``. Looks at 95 % intervals over oracles of the return and
+    of four AUCs, with both kinds of access by threshold and by likelihood ratio:
+
+    * "fails": the return's upper end is below the lower end of clipping alone by more than half of
+      that training's mean gain over untrained networks, or a lower end of an AUC is above 0.55;
+    * "works": it does not fail, the return's lower end is above the upper end of untrained
+      networks, and the upper end of every AUC is at most 0.55;
+    * "undecided": anything else.
+    """
+
+    def returns(rows: pd.DataFrame) -> pd.Series:
+        return rows[["return_mean", "return_low", "return_high"]].iloc[0]
+
+    outcomes = {}
+    for size, rows in table.groupby("trajectories"):
+        at = dict(tuple(rows.groupby("training")))
+        untrained, clipped = returns(at["untrained"]), returns(at["clipped"])
+        gain = clipped["return_mean"] - untrained["return_mean"]
+        for epsilon, promised in at["private"].groupby("epsilon"):
+            own = returns(promised)
+            low, high = (promised[[f"auc_{end}", f"lira_{end}"]] for end in ("low", "high"))
+            lost = own["return_high"] < clipped["return_low"] - gain / 2
+            if lost or (low > SMALL).to_numpy().any():
+                outcome = "fails"
+            elif own["return_low"] > untrained["return_high"] and (high <= SMALL).to_numpy().all():
+                outcome = "works"
+            else:
+                outcome = "undecided"
+            outcomes[size, epsilon] = outcome
+    return pd.Series(outcomes).rename_axis(["trajectories", "epsilon"])
+
+
 def _outcome(ends: Iterable[Interval], found: str, what: str) -> str:
     """Found if a lower end is above 1/2; none if all upper ends are at most ``SMALL``."""
     intervals = list(ends)

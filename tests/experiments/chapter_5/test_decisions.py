@@ -198,3 +198,37 @@ def test_attacks_are_read_against_the_threshold_of_the_same_access_and_size():
     found = decisions.against_threshold(table)
     assert found.tolist() == ["better", "undecided", "worse", "worse"]
     assert found.index[-1] == (400, "every-state", "lira-online", "own")
+
+
+@pytest.mark.parametrize(
+    ("returns", "aucs", "outcome"),
+    [
+        ((80, 70, 90), (0.50, 0.45, 0.55), "works"),
+        ((80, 70, 90), (0.50, 0.45, 0.56), "undecided"),  # a leak is not excluded
+        ((60, 29, 90), (0.50, 0.45, 0.55), "undecided"),  # perhaps no better than untrained
+        ((80, 70, 90), (0.60, 0.56, 0.64), "fails"),  # it leaks
+        ((45, 41, 49), (0.50, 0.45, 0.55), "fails"),  # above untrained, but half the gain is lost
+        ((45, 41, 51), (0.50, 0.45, 0.55), "works"),
+    ],
+)
+@pytest.mark.parametrize("leaking", ["auc", "lira"])
+@pytest.mark.parametrize("access", ["every-state", "white-box"])
+def test_private_training(returns, aucs, outcome, leaking, access):
+    """Clipping alone has 100 (90 to 110), untrained networks 20 (10 to 30): half the gain is 40."""
+    trainings = {
+        ("untrained", 0.0): (20, 10, 30),
+        ("private", 3.0): returns,
+        ("clipped", np.nan): (100, 90, 110),
+    }
+    rows = [
+        {"trajectories": 20, "training": kind, "epsilon": epsilon, "access": one}
+        | dict(zip(("return_mean", "return_low", "return_high"), at, strict=True))
+        | {"auc": 0.5, "auc_low": 0.46, "auc_high": 0.54}
+        | {"lira": 0.5, "lira_low": 0.46, "lira_high": 0.54}
+        for (kind, epsilon), at in trainings.items()
+        for one in ("every-state", "white-box")
+    ]
+    for row in rows:
+        if row["training"] == "private" and row["access"] == access:
+            row |= dict(zip((leaking, f"{leaking}_low", f"{leaking}_high"), aucs, strict=True))
+    assert decisions.private_training(pd.DataFrame(rows)).to_dict() == {(20, 3.0): outcome}
