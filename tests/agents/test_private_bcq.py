@@ -155,6 +155,8 @@ def test_samples_are_poisson_and_none_is_cut_off():
     rows, taken = private_bcq.poisson_samples(members, 0.3, 4_000, rng)
     sizes = taken.sum(axis=1)
     assert rows.shape[1] % private_bcq.SLOTS == 0
+    assert (np.diff(taken, axis=1) <= 0).all()  # what counts stands first: a step cuts the rest
+    assert all(private_bcq._slots(int(size), rows.shape[1]) >= size for size in sizes)
     assert sizes.max() <= rows.shape[1]
     assert members[rows[taken == 1]].all()
     counts = np.bincount(rows[taken == 1], minlength=200)[members]
