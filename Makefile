@@ -83,8 +83,9 @@ pdf: venv ## Make the book as a PDF from the executed pages (needs LaTeX; 2 to 3
 release: venv ## Collect site, PDF, notebooks, wheels and checksums (after book and pdf; TAG=v0.1.0)
 	@$(PY) -m companion.build.release $(TAG)
 
-verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1, STALE=1)
+verify: venv ## Compute recorded results again and compare (PAGE="page or table ...", SAMPLE=1, MINUTES=, STALE=1)
 	@$(PY) -m companion.build.verification $(if $(SAMPLE),--sample) $(if $(STALE),--stale) \
+	  $(if $(MINUTES),--minutes $(MINUTES)) \
 	  $(if $(ACCEPT),--accept "$(ACCEPT)") $(PAGE)
 
 mutate: venv ## Change the mathematics under each page: does it notice? (JOBS, PAGE=, FUNCTION=)

@@ -16,7 +16,8 @@ entries; a command gets the further ``arguments`` that stand there, and finds wh
 ``kept`` for one another. Every row that comes out must be a row of the recorded table: seeds
 belong to places in a list of tasks, and the list is cut at its end. A table of which no piece
 can be had is listed as not computed, with the reason; a command whose every table is skipped
-is never run:
+is never run. With ``--minutes M`` no piece is begun later than that, and the pieces are begun in a
+random order, so that each has its turn in the long run:
 
 .. code-block:: yaml
 
@@ -42,7 +43,9 @@ import ast
 import functools
 import itertools
 import json
+import math
 import multiprocessing
+import random
 import shlex
 import shutil
 import subprocess
@@ -254,22 +257,32 @@ def selected(pages: Mapping[str, Collection[str]], wanted: Sequence[str]) -> dic
 
 
 def verify(
-    root: Path, workers: int, wanted: Sequence[str] = (), *, sample: bool = False
+    root: Path,
+    workers: int,
+    wanted: Sequence[str] = (),
+    *,
+    sample: bool = False,
+    minutes: float | None = None,
 ) -> Iterator[list[Outcome]]:
     """Compute the tables of pages and commands again and compare; pieces of them side by side.
 
     As soon as a page is done it yields an outcome for each of its recorded tables, and for each
     table that it makes but that is not recorded. One whose tables all agree is noted in
     ``data/results/verified.json``. With ``sample`` a piece of each table is computed; ``wanted`` is
-    as in :func:`selected`, and ``workers`` the number of processes of a sweep, or of pieces.
+    as in :func:`selected`, and ``workers`` the number of processes of a sweep, or of pieces. With
+    ``minutes`` the makers are taken in a random order, and none is begun later than that.
 
     Raises
     ------
     ValueError
-        If a name in `wanted` is unknown, or ``samples.yml`` names a page without tables.
+        If a name in `wanted` is unknown, ``samples.yml`` names a page without tables, or
+        ``minutes`` is negative or NaN.
     RecordError
         If a recorded table has no provenance, or was edited.
     """
+    if minutes is not None and not minutes >= 0:
+        raise ValueError(f"minutes must be at least 0; got {minutes}")
+    until = time.time() + 60 * (math.inf if minutes is None else minutes)
     folder = root / "_build" / "verify"
     every = recorded_tables(root)
     samples = load_samples(root / "data" / "results" / "samples.yml")
@@ -278,18 +291,21 @@ def verify(
         raise ValueError(f"no recorded tables: {', '.join(unknown)}")
     shutil.rmtree(folder, ignore_errors=True)
     chosen = selected(every, wanted)
+    order = list(chosen)
+    if minutes is not None:
+        random.shuffle(order)
+    compute = functools.partial(_compute, root, sample=sample, until=until)
     if not sample or workers == 1:
-        for maker, names in chosen.items():
+        for maker in order:
             plan = samples.get(maker, Sample())
-            yield _compute(root, maker, names, plan, workers, sample=sample).noted(root)
+            yield compute(maker, chosen[maker], plan, workers).noted(root)
         return
     # A piece is small: one core each, and the commands first, which take longest.
-    order = sorted(chosen, key=lambda maker: not is_command(maker))
+    if minutes is None:
+        order.sort(key=lambda maker: not is_command(maker))
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         running = [
-            pool.submit(
-                _compute, root, maker, chosen[maker], samples.get(maker, Sample()), 1, sample=True
-            )
+            pool.submit(compute, maker, chosen[maker], samples.get(maker, Sample()), 1)
             for maker in order
         ]
         for done in as_completed(running):
@@ -316,11 +332,19 @@ class _Computed:
 
 
 def _compute(
-    root: Path, maker: str, names: Sequence[str], plan: Sample, workers: int, *, sample: bool
+    root: Path,
+    maker: str,
+    names: Sequence[str],
+    plan: Sample,
+    workers: int,
+    *,
+    sample: bool,
+    until: float,
 ) -> _Computed:
-    """Compute the tables of a page or a command again, and compare."""
-    skipped = {name: plan.reason(name) for name in names if sample or is_command(maker)}
-    computed = [name for name in names if not skipped.get(name)]
+    """Compute the tables of a page or a command again, unless it is too late, and compare."""
+    may_skip, late = sample or is_command(maker), "no time was left" if time.time() > until else ""
+    skipped = {name: (plan.reason(name) if may_skip else "") or late for name in names}
+    computed = [name for name in names if not skipped[name]]
     fresh = root / "_build" / "verify" / maker.replace("/", "__").replace(" ", "_")
     made_from = digests(root, maker, sources_of(root))  # before it runs
     problem, start = "", time.perf_counter()
@@ -427,6 +451,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("wanted", nargs="*", metavar="PAGE", help="pages or tables (default: all)")
     parser.add_argument("--sample", action="store_true", help="one piece of each table only")
+    parser.add_argument("--minutes", type=float, metavar="M", help="begin nothing after M minutes")
     parser.add_argument("--accept", metavar="REASON", help="note pages, and compute nothing")
     parser.add_argument("--stale", action="store_true", help="only say what is older")
     options = parser.parse_args(argv)
@@ -439,7 +464,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.accept is not None:
             return _accept(root, options.wanted, options.accept)
-        for part in verify(root, available_cores(), options.wanted, sample=options.sample):
+        within = {"sample": options.sample, "minutes": options.minutes}
+        for part in verify(root, available_cores(), options.wanted, **within):
             print(f"{table(part)}\n  after {time.perf_counter() - start:.0f} s", flush=True)
             outcomes += part
     except (records.RecordError, ValueError, json.JSONDecodeError) as error:

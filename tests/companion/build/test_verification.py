@@ -267,6 +267,35 @@ def test_pieces_side_by_side(commanded):
     assert verified.read_notes(commanded)[COMMAND]["verified"] == "all rows"
 
 
+@pytest.mark.parametrize(("sample", "workers"), [(True, 2), (True, 1), (False, 1)])
+def test_nothing_is_begun_after_the_minutes(commanded, monkeypatch, sample, workers):
+    """Not a page and not a command; what is left is listed, and nothing is noted."""
+    monkeypatch.setattr(verification, "execute_page", lambda run: pytest.fail("executed"))
+    options = {"sample": sample, "minutes": 0}
+    found = [o for part in verification.verify(commanded, workers, **options) for o in part]
+    assert sorted((o.name, o.problem, o.compared, o.skipped) for o in found) == [
+        ("figure-1.csv", "", 0, "no time was left"),
+        ("laptop/hours.csv", "", 0, "no time was left"),
+    ]
+    assert verified.read_notes(commanded) == {}
+
+
+def test_minutes_that_suffice_change_the_order_only(commanded):
+    samples = commanded / "data/results/samples.yml"
+    samples.write_text(f"{PAGE}: {{skip: it takes hours}}\n")
+    parts = list(verification.verify(commanded, 2, sample=True, minutes=60))
+    assert sorted((o.name, o.compared, o.skipped) for part in parts for o in part) == [
+        ("figure-1.csv", 0, "it takes hours"),
+        ("laptop/hours.csv", 2, ""),
+    ]
+
+
+@pytest.mark.parametrize("minutes", [-1, float("nan")])
+def test_minutes_that_are_no_span_are_refused(commanded, minutes):
+    with pytest.raises(ValueError, match="minutes must be at least 0"):
+        next(verification.verify(commanded, 1, minutes=minutes))
+
+
 def test_a_command_that_fails_or_may_not_run(commanded):
     samples = commanded / "data/results/samples.yml"
     samples.write_text(f"{COMMAND}: {{arguments: --fail}}\n")
