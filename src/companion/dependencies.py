@@ -21,7 +21,12 @@ import re
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import (
+    PackageNotFoundError,
+    distributions,
+    packages_distributions,
+    version,
+)
 from pathlib import Path
 from typing import NamedTuple
 
@@ -282,7 +287,17 @@ class _Search:
         return Reached(modules, tuple(sorted(self.libraries)))
 
 
-_distributions = functools.cache(packages_distributions)
+@functools.cache
+def _distributions() -> dict[str, list[str]]:
+    """Distributions by the top-level packages that they say they hold; most say it."""
+    found: dict[str, list[str]] = {}
+    for one in distributions():
+        for package in (one.read_text("top_level.txt") or "").split():
+            found.setdefault(package, []).append(one.metadata["Name"])
+    return found
+
+
+_all_distributions = functools.cache(packages_distributions)  # half a second: of their files
 
 
 def versions_of(libraries: Iterable[str]) -> dict[str, str]:
@@ -296,7 +311,8 @@ def versions_of(libraries: Iterable[str]) -> dict[str, str]:
         try:
             found[library] = version(library)  # most distributions have the package's name
         except PackageNotFoundError:
-            found |= {name: version(name) for name in _distributions().get(library, ())}
+            names = _distributions().get(library) or _all_distributions().get(library, [])
+            found |= {name: version(name) for name in names}
     return found
 
 

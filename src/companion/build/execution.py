@@ -50,7 +50,7 @@ from typing import Any
 from companion.build import freshness
 from companion.build.reads import read_log
 from companion.build.typed import typed_values
-from companion.dependencies import sources_of
+from companion.dependencies import Sources, sources_of
 from companion.files import PROFILES, available_cores, digest, source_path
 from companion.page_code import code_of_page
 
@@ -133,10 +133,9 @@ def execute_page(run: PageRun) -> None:
     """
     made_from = freshness.inputs(run.root, run.page, run.passed)  # before the page is read
     sources = sources_of(run.root)
-    freshness.reached(run.root, run.page, (), sources)  # modules as they are now
     _make_stage(run)
     try:
-        notebook = _execute(run)
+        notebook = _execute(run, sources)
         log = read_log(run.stage / "reads.jsonl")
         made_from |= freshness.inputs_found(run.root, run.page, log, sources)
         sources.keep()
@@ -152,7 +151,7 @@ def try_page(run: PageRun) -> Any:
     """
     _make_stage(run)
     try:
-        return _execute(run)
+        return _execute(run, sources_of(run.root))
     finally:
         shutil.rmtree(run.stage, ignore_errors=True)
 
@@ -191,11 +190,13 @@ def _alive(pid: int) -> bool:
 # ------------------------------------------------------------------- execution
 
 
-def _execute(run: PageRun) -> Any:
+def _execute(run: PageRun, sources: Sources) -> Any:
     """Run the page in its staging folder; return the cleaned notebook."""
     # Imported here: whoever only asks whether a page is up to date need not wait for them.
     import nbformat
 
+    # modules as they are now
+    libraries = freshness.reached(run.root, run.page, (), sources).libraries
     source, executed = run.stage / "source.ipynb", run.stage / "executed.ipynb"
     notebook = read_source(run.source, run.page)
     if run.edit is not None:
@@ -207,7 +208,7 @@ def _execute(run: PageRun) -> Any:
         _refuse_typed_verdicts(run)
     # several processes of a page would share the folder
     programs: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if run.workers == 1:
+    if run.workers == 1 and "jax" in libraries:
         programs = compiled_programs(run.root, run.stage / "compiled")
     with _environment(_kernel_environment(run)), programs:
         _run_kernel(run, source, executed)
@@ -397,6 +398,8 @@ def _run_kernel(run: PageRun, source: Path, executed: Path) -> None:
                 language="python",
                 cwd=str(run.root),
                 progress_bar=False,
+                # Otherwise all of it is written before and after every cell.
+                request_save_on_cell_execute=False,
                 execution_timeout=_QUICK_CELL_SECONDS if run.profile == "quick" else None,
                 start_timeout=_QUICK_CELL_SECONDS,
                 # After 4 s, the default, what a cell has printed would be dropped silently.
@@ -438,7 +441,7 @@ def _failure(run: PageRun, executed: Path, why: str) -> PageError:
     """The error of a page that failed: where, then why."""
     import nbformat
 
-    cells = nbformat.read(executed, as_version=4).cells
+    cells = nbformat.read(executed, as_version=4).cells if executed.exists() else ()
     bad = next((c["id"] for c in cells if c.metadata.get("papermill", {}).get("exception")), None)
     return PageError(f"page {run.page} failed in {_place(run, bad)}:\n{why}")
 

@@ -513,3 +513,10 @@ def test_what_jax_compiled_is_kept_when_the_page_has_succeeded(root):
     assert execute(root).returncode == 0
     assert counted.read_text() == f"{misses},0"
     assert not any(path.is_symlink() for path in kept.iterdir())
+
+
+def test_a_page_without_jax_is_not_given_what_it_compiled(root):
+    """A link for each program would take longer than the page."""
+    code = 'import os\nassert "JAX_COMPILATION_CACHE_DIR" not in os.environ'
+    write(root, PARAMETERS + cell(code))
+    assert execute(root).returncode == 0
