@@ -259,20 +259,17 @@ def test_every_import_of_the_repository_is_understood():
 
 
 def test_a_distribution_is_found_by_what_it_says_of_itself(monkeypatch):
-    """As by its files, which takes a hundred times as long to look through."""
+    """As by its files, which takes ten times as long to look through."""
     by_files = packages_distributions()
-    names = ["numpy", "yaml", "dateutil"]
-    expected = {one: version(one) for name in names for one in by_files[name]}
+    said = dependencies._distributions()
+    assert "yaml" in said
+    for package in said.keys() & by_files.keys():
+        assert {*said[package]} <= {*by_files[package]}, package
     monkeypatch.setattr(dependencies, "_all_distributions", lambda: pytest.fail("not needed"))
-    assert {_normal(name): v for name, v in versions_of(names).items()} == {
-        _normal(name): v for name, v in expected.items()
-    }
+    found = versions_of(["numpy", "yaml"])
+    assert found == {"numpy": version("numpy"), "PyYAML": version("PyYAML")}
 
 
 def test_a_distribution_that_says_nothing_of_itself_is_found_by_its_files(monkeypatch):
     monkeypatch.setattr(dependencies, "_distributions", dict)
     assert versions_of(["yaml", "no_such_package"]) == {"PyYAML": version("PyYAML")}
-
-
-def _normal(name):
-    return name.lower().replace("-", "_")
