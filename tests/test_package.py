@@ -1,6 +1,7 @@
 """What a stranger installs: the names in front, the parts, the wheel in an empty environment."""
 
 import ast
+import functools
 import importlib
 import os
 import re
@@ -11,10 +12,10 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
-import jupytext
 import pytest
 
 import dprl
+from companion.page_code import code_of_page
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "dprl"
@@ -70,10 +71,10 @@ def test_the_cheat_sheet_lists_the_names_in_front():
 # ------------------------------------------------------------------------- what pages import
 
 
+@functools.cache
 def code_of(page):
     """The program of a page."""
-    cells = jupytext.reads(page.read_text(encoding="utf-8"), fmt="md:myst").cells
-    return ast.parse("\n".join(cell.source for cell in cells if cell.cell_type == "code"))
+    return ast.parse(code_of_page(page.read_text(encoding="utf-8")))
 
 
 def defined(tree):
@@ -85,6 +86,12 @@ def defined(tree):
             yield node.id
         elif isinstance(node, ast.arg):
             yield node.arg
+
+
+def imported(part, name):
+    """What ``from part import name`` gives, also of a module that nobody has imported yet."""
+    found = getattr(importlib.import_module(part), name, None)
+    return importlib.import_module(f"{part}.{name}") if found is None else found
 
 
 def is_module(name):
@@ -129,7 +136,7 @@ def test_a_page_takes_the_names_in_front_from_the_package(page):
         f"{part}.{name}"
         for part, name in set(used(tree))
         if part != "dprl" and name in dprl.__all__ and name not in set(defined(tree))
-        if getattr(importlib.import_module(part), name) is getattr(dprl, name)
+        if imported(part, name) is getattr(dprl, name)
     }
     assert around == set()
 
