@@ -98,6 +98,43 @@ def test_the_shape_is_the_root_of_the_covariance_for_equal_norms_and_better_than
     assert noise < ball
 
 
+def test_the_shape_is_the_fixed_point_and_no_other_one_has_less_noise():
+    """For the radius E[norm^8]^(1/8) that the shape is made for, on residuals of the chain."""
+    chain, batch = chain_data(1_000, n_states=10)
+    centre = chain.values() + np.random.default_rng(1).normal(size=(3, 10)) * 0.01
+    u = residuals(batch, chain.process, centre)
+    shape, rows = plan_round(u, 1e-3, bias_weight=1.0).shape, u.reshape(-1, 10)
+
+    def norms(of):
+        return np.einsum("ij,ij->i", rows, np.linalg.solve(of, rows.T).T)
+
+    def noise(of):
+        return np.trace(of) * np.mean(norms(of) ** 4) ** 0.25
+
+    size, axes = np.linalg.eigh((rows * norms(shape)[:, None] ** 3).T @ rows)
+    once_more = (axes * np.sqrt(size)) @ axes.T
+    scale = np.trace(shape) / np.trace(once_more)
+    assert scale * once_more == pytest.approx(shape, abs=0.01 * np.abs(shape).max())
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        turn = np.eye(10) + 0.05 * rng.normal(size=(10, 10))
+        assert noise(turn @ shape @ turn.T) > (1 - 1e-4) * noise(shape)
+    assert noise(once_more) == pytest.approx(noise(shape), rel=1e-3)
+
+
+@pytest.mark.parametrize("start", ["first", "uniform"])
+def test_a_fit_is_as_good_as_one_to_the_last_digit(start):
+    chain = Chain(20, start=start, stay=0.37)
+    model, rng = WorkingModel.equal_chain(chain), np.random.default_rng(4)
+    covariance = np.diag(np.linspace(0.01, 0.03, 20) ** 2)
+    for _ in range(5):
+        values = chain.values() + np.sqrt(np.diag(covariance)) * rng.normal(size=20)
+        theta, variance = model.fit_values(values, covariance, np.array([0.6]))
+        grid = theta + np.sqrt(variance[0, 0]) * np.linspace(-0.02, 0.02, 41)[:, None]
+        cost = [float(((values - model.values(x)) ** 2 / np.diag(covariance)).sum()) for x in grid]
+        assert abs(np.argmin(cost) - 20) <= 4  # within a five-hundredth of its standard error
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1.0, 1e3, 1e100]))
 def test_no_record_moves_a_round_by_more_than_twice_the_radius(seed, size):
@@ -216,6 +253,16 @@ def test_shares_of_half_precision_are_taken_as_doubles():
     half = RoundSettings(spread_share=np.float16(0.03), shares=(np.float16(0.25), 0.72))
     assert type(half.spread_share) is float
     assert all(type(share) is float for share in half.shares)
+
+
+def test_several_centres_at_once_are_as_one_by_one():
+    chain, batch = chain_data(50)
+    centres = chain.values() + np.random.default_rng(0).normal(size=(2, 3, 6))
+    for records in (batch, own_returns(batch, chain)):
+        found = residuals(records, chain.process, centres)
+        for index in np.ndindex(2, 3):
+            one = residuals(records, chain.process, centres[index])
+            assert found[index] == pytest.approx(one, rel=1e-13, abs=1e-13)
 
 
 def test_residuals_are_those_of_the_states_of_the_process():

@@ -13,11 +13,12 @@ which tables are older than their code.
 With ``--sample`` (``SAMPLE=1``) one piece of each table is computed: a page runs up to its last
 recorded table, and the grids that ``data/results/samples.yml`` names are cut to their first
 entries; a command gets the further ``arguments`` that stand there, and finds what pages have
-``kept`` for one another. Every row that comes out must be a row of the recorded table: seeds
-belong to places in a list of tasks, and the list is cut at its end. A table of which no piece
-can be had is listed as not computed, with the reason; a command whose every table is skipped
-is never run. With ``--minutes M`` no piece is begun later than that, and the pieces are begun in a
-random order, so that each has its turn in the long run:
+``kept`` for one another. Every row that comes out must be a row of the recorded table: seeds belong
+to places in a list of tasks, and the list is cut at its end. A table of which no piece can be had
+is listed as not computed, with the reason; a command whose every table is skipped is never run, and
+one that takes hours has another run ``instead``, without ``--sample`` too. With ``--minutes M`` no
+piece is begun later than that, and the pieces are begun in a random order, so that each has its
+turn in the long run:
 
 .. code-block:: yaml
 
@@ -103,11 +104,13 @@ class Sample:
 
     ``first`` says how many of the first entries of the page's lists or dicts are used, by name;
     ``skip`` by table (without suffix; ``*`` for all others) why it is not sampled. ``arguments``
-    are typed after the command, which finds in its folder all that is in the folder ``kept``."""
+    are typed after the command, or after the one that is run ``instead``; it finds in its folder
+    all that is in the folder ``kept``."""
 
     first: Mapping[str, int] = field(default_factory=dict)
     skip: Mapping[str, str] = field(default_factory=dict)
     arguments: str = ""
+    instead: str = ""
     kept: str = ""
 
     def reason(self, table: str) -> str:
@@ -147,10 +150,11 @@ def load_samples(path: Path) -> dict[str, Sample]:
 
 
 def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
-    fields = {"arguments", "kept", "skip"} if is_command(page) else {"first", "skip"}
+    texts = ("arguments", "instead", "kept")
+    fields = {*texts, "skip"} if is_command(page) else {"first", "skip"}
     if set(entry) - fields:
         raise ValueError(
-            f"{page}: a sample has the fields first (of a command: arguments, kept) and skip; "
+            f"{page}: a sample has the fields first (of a command: {', '.join(texts)}) and skip; "
             f"got {sorted(entry)}"
         )
     first, skip = entry.get("first", {}), entry.get("skip", {})
@@ -159,8 +163,7 @@ def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
         raise ValueError(f"{page}: first says how many entries, at least 1; got {first}")
     if not all(isinstance(reason, str) and reason.strip() for reason in skip.values()):
         raise ValueError(f"{page}: what is skipped needs a reason; got {skip}")
-    texts = {name: str(entry.get(name, "")) for name in ("arguments", "kept")}
-    return Sample(first, skip, **texts)
+    return Sample(first, skip, **{name: str(entry.get(name, "")) for name in texts})
 
 
 def shorten(notebook: Any, *, first: Mapping[str, int], tables: Sequence[str]) -> None:
@@ -342,7 +345,8 @@ def _compute(
     until: float,
 ) -> _Computed:
     """Compute the tables of a page or a command again, unless it is too late, and compare."""
-    may_skip, late = sample or is_command(maker), "no time was left" if time.time() > until else ""
+    part = sample or bool(plan.instead)
+    may_skip, late = part or is_command(maker), "no time was left" if time.time() > until else ""
     skipped = {name: (plan.reason(name) if may_skip else "") or late for name in names}
     computed = [name for name in names if not skipped[name]]
     fresh = root / "_build" / "verify" / maker.replace("/", "__").replace(" ", "_")
@@ -351,14 +355,14 @@ def _compute(
     if computed:
         print(f"{maker}: computing {', '.join(computed)} again ...", flush=True)
         if is_command(maker):
-            problem = _run_again(root, maker, fresh, plan if sample else Sample())
+            problem = _run_again(root, maker, fresh, plan if part else Sample())
         else:
             stems = [name.removesuffix(".csv") for name in computed]
             edit = functools.partial(shorten, first=plan.first, tables=stems)
             problem = _execute_again(root, maker, fresh, workers, edit if sample else None)
-    seconds = None if sample else round(time.perf_counter() - start, 1)
+    seconds = None if part else round(time.perf_counter() - start, 1)
     outcomes = [
-        _outcome(root, maker, name, fresh / name, problem, sample)
+        _outcome(root, maker, name, fresh / name, problem, part)
         if name in computed
         else Outcome(name, maker, _rows(table_path(root, name)), skipped=skipped[name])
         for name in names
@@ -400,7 +404,7 @@ def _run_again(root: Path, command: str, fresh: Path, plan: Sample) -> str:
     work.mkdir(parents=True)
     for place in (root / plan.kept).glob("*") if plan.kept else ():
         (work / place.name).symlink_to(place)  # what is new goes beside them, not into `kept`
-    typed = [*shlex.split(command)[1:], *shlex.split(plan.arguments)]
+    typed = [*shlex.split(plan.instead or command)[1:], *shlex.split(plan.arguments)]
     typed += ["--folder", str(work), "--records", str(fresh)]
     programs = compiled_programs(root, fresh / "compiled") if plan.kept else nullcontext()
     try:

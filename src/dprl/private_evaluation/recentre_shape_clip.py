@@ -264,7 +264,7 @@ def recentre_shape_clip(
 def residuals(
     records: FirstVisitReturns | Batch, process: MarkovRewardProcess, centre: FloatArray
 ) -> FloatArray:
-    """u of (2) or (3) for each trajectory, shape (m, N); *not private*.
+    """u of (2) or (3) for each trajectory, shape (..., m, N); *not private*.
 
     Parameters
     ----------
@@ -272,33 +272,38 @@ def residuals(
         Returns of the N states that are not terminal, or steps.
     process : MarkovRewardProcess
         The working model, for p or A.
-    centre : ndarray, shape (N,)
-        V.
+    centre : ndarray, shape (..., N)
+        V, or several of them.
     """
     states = reachable(process)
     if isinstance(records, FirstVisitReturns):
-        visits = process.visit_probabilities()[states]
-        return records.visited * (records.returns - centre) / visits  # (2)
-    values = np.zeros(process.n_states)
-    values[states] = centre
-    sums = _summed_differences(records, values, process.discount)
-    return sums[:, states] @ lstd_inverse(process).T  # (3)
+        u = records.returns - centre[..., None, :]
+        u *= records.visited / process.visit_probabilities()[states]  # (2)
+        return np.asarray(u)
+    values = np.zeros((*centre.shape[:-1], process.n_states))
+    values[..., states] = centre
+    inverse = np.zeros((process.n_states, len(states)))
+    inverse[states] = lstd_inverse(process).T
+    return _summed_differences(records, values, process.discount) @ inverse  # (3)
 
 
 def _summed_differences(batch: Batch, values: FloatArray, discount: float) -> FloatArray:
     """sum_t e(s_t) (r_t + gamma V(s_{t+1}) - V(s_t)) of each trajectory, block after block."""
-    n = values.size
-    out = np.empty((len(batch), n))
+    n = values.shape[-1]
+    out = np.empty((*values.shape[:-1], len(batch), n))
+    each = list(zip(values.reshape(-1, n), out.reshape(-1, len(batch), n), strict=True))
     for x, y, begin, end in _passes.blocks(batch.lengths, len(batch)):
         states, lengths = batch.states[begin:end], batch.lengths[x:y]
-        here = values.take(states)
-        following = np.append(here[1:], 0.0)
-        following[np.cumsum(lengths) - 1] = 0.0
+        last = np.cumsum(lengths) - 1
         rewards = np.clip(batch.rewards[begin:end], -LARGEST_RETURN, LARGEST_RETURN)
-        difference = rewards + discount * following - here
         cells = np.repeat(np.arange(0, (y - x) * n, n), lengths) + states
-        sums = np.bincount(cells, weights=difference, minlength=(y - x) * n)
-        out[x:y] = sums.reshape(-1, n)
+        for v, sums in each:
+            here = v.take(states)
+            following = np.append(here[1:], 0.0)
+            following[last] = 0.0
+            difference = rewards + discount * following - here
+            summed = np.bincount(cells, weights=difference, minlength=(y - x) * n)
+            sums[x:y] = summed.reshape(-1, n)
     return out
 
 
@@ -327,7 +332,7 @@ def _simulated_residuals(
     root = (axes * np.sqrt(np.maximum(size, 0))) @ axes.T
     truth = process.values()[states]
     centres = truth + rng.standard_normal((groups, truth.size)) @ root.T
-    return np.stack([residuals(records, process, c) for c in centres])
+    return residuals(records, process, centres)
 
 
 def _spread_of_values(model: WorkingModel, theta: FloatArray, covariance: FloatArray) -> FloatArray:

@@ -225,6 +225,15 @@ if "--kept" in sys.argv and (work / "model" / "of-a-page").read_text() != "train
 if "--fail" in sys.argv:
     sys.exit("out of luck")
 """
+#: After that: the table without its last row, and with the digest of what is left.
+LESS = """
+import hashlib, json
+path, origin = place / "hours.csv", place / "hours.json"
+path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+about = json.loads(origin.read_text())
+about["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+origin.write_text(json.dumps(about))
+"""
 
 
 @pytest.fixture
@@ -307,6 +316,21 @@ def test_a_command_that_fails_or_may_not_run(commanded):
     samples.write_text(f"{COMMAND}: {{first: {{a: 1}}}}\n")
     with pytest.raises(ValueError, match="of a command: arguments"):
         again(commanded)
+
+
+def test_a_command_that_takes_hours_has_another_run_instead(commanded):
+    """In a sample and without; what the other one gives is a piece, and the first never runs."""
+    (commanded / "make.py").write_text("raise SystemExit('hours')")
+    (commanded / "piece.py").write_text(PROGRAM + LESS)
+    samples = commanded / "data/results/samples.yml"
+    samples.write_text(f"{COMMAND}: {{instead: python piece.py}}\n")
+    for sample in (True, False):
+        assert again(commanded, sample=sample) == [("laptop/hours.csv", "", 1, "")]
+        assert verified.read_notes(commanded)[COMMAND]["verified"] == "some rows"
+        assert verified.read_notes(commanded)[COMMAND]["seconds"] is None
+    samples.write_text("")
+    ((_, problem, _, _),) = again(commanded)
+    assert problem == "the command failed with status 1\nhours"
 
 
 # ---------------------------------------------------------------------------------- samples
