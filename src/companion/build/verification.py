@@ -105,17 +105,35 @@ class Sample:
     ``first`` says how many of the first entries of the page's lists or dicts are used, by name;
     ``skip`` by table (without suffix; ``*`` for all others) why it is not sampled. ``arguments``
     are typed after the command, or after the one that is run ``instead``; it finds in its folder
-    all that is in the folder ``kept``."""
+    all that is in the folder ``kept``. Nothing is computed on another kind of ``processor``, if one
+    is named (:func:`processor`)."""
 
     first: Mapping[str, int] = field(default_factory=dict)
     skip: Mapping[str, str] = field(default_factory=dict)
     arguments: str = ""
     instead: str = ""
     kept: str = ""
+    processor: str = ""
 
     def reason(self, table: str) -> str:
         """Why a table is not sampled; empty if it is."""
-        return self.skip.get(table.removesuffix(".csv"), self.skip.get("*", ""))
+        said = self.skip.get(table.removesuffix(".csv"), self.skip.get("*", ""))
+        if not said and self.processor not in ("", here := processor()):
+            said = f"recorded on a processor of another kind, {self.processor}; this is {here}"
+        return said
+
+
+def processor() -> str:
+    """What kind of processor this is, as Linux tells it: ``AuthenticAMD, family 25, model 17``.
+
+    Trained agents come out again to the last digit on processors of one kind only.
+    """
+    place = Path("/proc/cpuinfo")
+    lines = place.read_text(encoding="utf-8").splitlines() if place.is_file() else []
+    told = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    known = {key.strip(): value.strip() for key, value in told.items()}
+    vendor, family, model = (known.get(k, "?") for k in ("vendor_id", "cpu family", "model"))
+    return f"{vendor}, family {family}, model {model}"
 
 
 def load_tolerances(path: Path) -> dict[str, Tolerance]:
@@ -150,7 +168,7 @@ def load_samples(path: Path) -> dict[str, Sample]:
 
 
 def _sample(page: str, entry: Mapping[str, Any]) -> Sample:
-    texts = ("arguments", "instead", "kept")
+    texts = ("arguments", "instead", "kept", "processor")
     fields = {*texts, "skip"} if is_command(page) else {"first", "skip"}
     if set(entry) - fields:
         raise ValueError(

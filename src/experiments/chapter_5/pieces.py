@@ -22,18 +22,40 @@ import numpy as np
 import pandas as pd
 
 from companion import records
+from companion.sweeps import save_checkpoint
 from dprl.membership import metrics
 from experiments.chapter_5 import games, leaks, study
 from experiments.chapter_5.leaks import LeakSettings
+from experiments.chapter_5.oracles import DataOracles
 from experiments.chapter_5.runs import RUNS, Cell
+from experiments.chapter_5.stages import Watch, integers
 from experiments.chapter_5.study import StudySettings
 
 _LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy")
 
 
+def keep_first_oracle(of: StudySettings, folder: Path) -> DataOracles:
+    """Train the first oracle alone, and keep it in the place of every oracle of the study.
+
+    In this folder :func:`experiments.chapter_5.study.collect` then draws the random numbers of all
+    oracles, so that what it collects for the first one is as in the whole study; what it collects
+    for the others is not. The folder must be empty, so that no study finds these oracles.
+    """
+    if any(folder.glob("*")):
+        raise FileExistsError(f"{folder} must be empty: no study is to find these oracles")
+    kept = study._Stages(of, folder, Watch())  # where and with which seeds the study itself would
+    one = study.train_oracles(of, integers(kept.seeds["oracles"], 1))
+    state = jax.tree.map(lambda leaf: np.repeat(leaf, of.oracles, axis=0), one.state)
+    returns = np.repeat(one.returns, of.oracles, axis=0)
+    with kept._stage("oracles", of.ddpg_steps) as stage:
+        save_checkpoint(stage.place / "oracles.npz", state)
+        save_checkpoint(stage.place / "curve.npz", {"steps": one.steps, "returns": returns})
+    return one
+
+
 def learning_curve(of: StudySettings, folder: Path) -> pd.DataFrame:
     """The rows of the first oracle in the study's ``learning-curves``."""
-    trained = study.keep_first_oracle(of, folder)
+    trained = keep_first_oracle(of, folder)
     return pd.DataFrame(
         {
             "environment": of.environment,
@@ -51,7 +73,7 @@ def scores(cell: Cell, folder: Path) -> pd.DataFrame:
     whole, asked = cell.of, cell.game
     if not isinstance(whole, LeakSettings) or asked is None or whole.oracles[0] != 0:
         raise ValueError("scores are those of the first oracle of a leak with a game")
-    study.keep_first_oracle(whole.study, folder)
+    keep_first_oracle(whole.study, folder)
     leak = leaks.run(replace(whole, oracles=(0,)), folder)
     game = games.of_leak(leak)
     found = games.score(game, replace(asked, network=None)) | games.ratios(leak)

@@ -209,29 +209,6 @@ def collect(
     return kept.inputs(kept.oracles())
 
 
-def keep_first_oracle(
-    settings: StudySettings,
-    folder: str | Path,
-    watch: Watch = Watch(),  # noqa: B008 - it cannot change
-) -> DataOracles:
-    """Train the first oracle alone, and keep it in the place of every oracle of the study.
-
-    In this folder :func:`collect` then draws the random numbers of all oracles, so that what it
-    collects for the first one is as in the whole study; what it collects for the others is not.
-    The folder must be empty: nothing that is kept there belongs to the whole study.
-    """
-    if any(Path(folder).glob("*")):
-        raise FileExistsError(f"{folder} must be empty: a study is not to find these oracles")
-    kept = _Stages(settings, Path(folder), watch)
-    with kept._stage("oracles", settings.ddpg_steps) as stage:
-        one = train_oracles(settings, integers(kept.seeds["oracles"], 1), watch=watch)
-        state = jax.tree.map(lambda leaf: np.repeat(leaf, settings.oracles, axis=0), one.state)
-        returns = np.repeat(one.returns, settings.oracles, axis=0)
-        save_checkpoint(stage.place / "oracles.npz", state)
-        save_checkpoint(stage.place / "curve.npz", {"steps": one.steps, "returns": returns})
-    return one
-
-
 def train_oracles(
     settings: StudySettings,
     seeds: Sequence[int],

@@ -333,6 +333,18 @@ def test_a_command_that_takes_hours_has_another_run_instead(commanded):
     assert problem == "the command failed with status 1\nhours"
 
 
+def test_on_another_kind_of_processor_nothing_is_computed(commanded, monkeypatch):
+    (commanded / "make.py").write_text(PROGRAM)
+    samples = commanded / "data/results/samples.yml"
+    here = verification.processor()
+    samples.write_text(f"{COMMAND}: {{processor: '{here}'}}\n")
+    assert again(commanded, sample=True) == [("laptop/hours.csv", "", 2, "")]
+    monkeypatch.setattr(verification, "processor", lambda: "an abacus")
+    ((_, problem, compared, skipped),) = again(commanded, sample=True)
+    assert (problem, compared) == ("", 0)
+    assert skipped == f"recorded on a processor of another kind, {here}; this is an abacus"
+
+
 # ---------------------------------------------------------------------------------- samples
 
 

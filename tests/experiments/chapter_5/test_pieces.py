@@ -7,7 +7,7 @@ import pytest
 
 from companion import records
 from experiments.chapter_5 import __main__ as command
-from experiments.chapter_5 import pieces, runs, study
+from experiments.chapter_5 import pieces, runs
 from experiments.chapter_5.games import GameSettings
 from experiments.chapter_5.leaks import LeakSettings
 from experiments.chapter_5.runs import Cell
@@ -46,7 +46,7 @@ def test_oracles_that_stand_for_others_are_not_left_where_a_study_finds_them(
     tiny_settings, tiny_study, tiny_folder
 ):
     with pytest.raises(FileExistsError, match="must be empty"):
-        study.keep_first_oracle(tiny_settings, tiny_folder)
+        pieces.keep_first_oracle(tiny_settings, tiny_folder)
 
 
 def test_scores_are_those_of_a_leak_that_begins_with_the_first_oracle(
