@@ -15,7 +15,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from companion.build import site, verified
+from companion.build import site, verification, verified
+from companion.dependencies import is_command
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -236,3 +237,13 @@ def test_no_recorded_table_is_older_than_its_code():
     """
     older = verified.stale(ROOT, libraries=False)
     assert not older, "older than their code:\n" + "\n".join(older)
+
+
+def test_what_a_sample_computes_of_a_command_is_said():
+    """A command that is not named would be run whole, for hours."""
+    named = verification.load_samples(ROOT / "data" / "results" / "samples.yml")
+    commands = {maker for maker in verified.recorded_tables(ROOT) if is_command(maker)}
+    assert "python -m experiments.chapter_5 --run D" in commands
+    assert commands - named.keys() == set()
+    whole = verification.Sample()
+    assert [one for one in commands if named[one] == whole] == []
