@@ -23,15 +23,13 @@ import pandas as pd
 
 from companion import records
 from companion.sweeps import save_checkpoint
-from dprl.membership import metrics
 from experiments.chapter_5 import games, leaks, study
+from experiments.chapter_5.__main__ import LIBRARIES
 from experiments.chapter_5.leaks import LeakSettings
 from experiments.chapter_5.oracles import DataOracles
 from experiments.chapter_5.runs import RUNS, Cell
 from experiments.chapter_5.stages import Watch, integers
 from experiments.chapter_5.study import StudySettings
-
-_LIBRARIES = ("jax", "jaxlib", "optax", "mujoco", "gymnasium", "numpy")
 
 
 def keep_first_oracle(of: StudySettings, folder: Path) -> DataOracles:
@@ -77,15 +75,12 @@ def scores(cell: Cell, folder: Path) -> pd.DataFrame:
     leak = leaks.run(replace(whole, oracles=(0,)), folder)
     game = games.of_leak(leak)
     found = games.score(game, replace(asked, network=None)) | games.ratios(leak)
-    known = game.kinds < 2
-    rows = []
-    for name, values in found.items():
-        if not name.startswith("every-state"):
-            areas = [
-                metrics.roc_curve(kinds[one] == 0, of_model[one]).area
-                for kinds, of_model, one in zip(game.kinds, values, known, strict=True)
-            ]
-            rows.append([name, 0, float(np.mean(areas))])
+    sides = games.LABELS["same-oracle"]
+    rows = [
+        [name, 0, float(np.mean(list(games._areas(game.kinds, values, *sides))))]
+        for name, values in found.items()
+        if not name.startswith("every-state")
+    ]
     table = pd.DataFrame(rows, columns=["score", "oracle", "auc"])
     of = whole.study
     fixed: dict[str, str | float] = {
@@ -120,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made_by = records.Command(
         f"{parser.prog} --run {options.run}",
         profile="laptop",
-        libraries=_LIBRARIES,
+        libraries=LIBRARIES,
         device=jax.devices()[0].device_kind,
         folder=options.records,
     )
