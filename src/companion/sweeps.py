@@ -111,7 +111,8 @@ def run(
     seeds = SeedSequence(seed).spawn(len(tasks))
     results: dict[int, T] = dict(_kept(folder, len(tasks)))
     open_trials = [i for i in range(len(tasks)) if i not in results]
-    jobs = [(trial, i, tasks[i], seeds[i], label) for i in open_trials]
+    # the last first: lists go from small to large, and no core waits for a large one at the end
+    jobs = [(trial, i, tasks[i], seeds[i], label) for i in reversed(open_trials)]
     with _progress(label, len(tasks), len(results)) as advance:
         for i, result in _execute(jobs, workers):
             with contextlib.suppress(FileNotFoundError):  # another process has just finished it

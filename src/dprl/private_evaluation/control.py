@@ -49,6 +49,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from dprl import _validation as check
 from dprl._validation import FloatArray, IntArray
@@ -143,9 +144,12 @@ def _of_short_trajectories(
     last = np.zeros(pairs.size, dtype=bool)
     last[batch.ends - 1] = True
     step = np.flatnonzero(~last)
-    key = batch.trajectory_ids[step] * size + pairs[step] * batch.n_states + batch.states[step + 1]
-    cells, times = np.unique(key, return_counts=True)
-    owner, cell = np.divmod(cells, size)
+    into = pairs[step] * batch.n_states + batch.states[step + 1]
+    bounds = np.append(0, np.cumsum(batch.lengths - 1))
+    moves = sparse.csr_array((np.ones_like(into), into, bounds), shape=(len(batch), size))
+    moves.sum_duplicates()
+    times, cell = moves.data, moves.indices
+    owner = np.repeat(np.arange(len(batch)), np.diff(moves.indptr))
     squares = np.bincount(owner, weights=times.astype(float) ** 2, minlength=len(batch))
     most = np.zeros(len(batch), dtype=np.int64)
     np.maximum.at(most, owner, times)

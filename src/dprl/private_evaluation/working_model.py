@@ -224,9 +224,9 @@ def plan_round(
         The best radius is multiplied by it.
     """
     rows = u.reshape(-1, u.shape[-1])
-    if not (max(rows.max(), -rows.min()) > 1e-12):
-        raise ValueError("residuals do not vary under the working model: it must leave some chance")
     some = u[:, :_SHAPED].reshape(-1, u.shape[-1])
+    if not (max(some.max(), -some.min()) > 1e-12):
+        raise ValueError("residuals do not vary under the working model: it must leave some chance")
     weights = np.ones(len(some))
     for _ in range(_STEPS):  # (1)
         size, axes = np.linalg.eigh((some * weights[:, None]).T @ some / len(some))

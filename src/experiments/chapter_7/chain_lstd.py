@@ -17,7 +17,7 @@ from dprl._validation import FloatArray
 from dprl.evaluation import rmse
 from dprl.mdp import Start
 from dprl.off_policy.chain import TwoPolicyChain, simulate_behaviour
-from dprl.off_policy.saddle_point import Statistics, lstd
+from dprl.off_policy.saddle_point import BidiagonalStatistics, lstd
 from dprl.privacy import Guarantee
 from dprl.privacy.gaussian_dp import gaussian_mu
 from dprl.private_evaluation import NEIGHBOURS
@@ -31,20 +31,27 @@ KEYS = ["start", "n", "method", "run"]
 
 
 def noisy_system(
-    statistics: Statistics, epsilon: float, delta: float, part: float, rng: np.random.Generator
+    statistics: BidiagonalStatistics,
+    epsilon: float,
+    delta: float,
+    part: float,
+    rng: np.random.Generator,
 ) -> FloatArray:
-    """Solution of the means of A_i and b_i, clipped together, with noise in every entry.
+    """Solution of the means of A_i and b_i, clipped together, with noise in all N^2 + N entries.
 
     The radius is the 1 - part quantile of the norms of the data themselves, in this method's
     favour: it is *not private*. Neighbours replace one trajectory.
     """
     n, d = statistics.b.shape
-    rows = np.concatenate([statistics.a.reshape(n, -1), statistics.b], axis=1)
+    parts = (statistics.diagonal, statistics.above, statistics.b)
+    rows = np.concatenate(parts, axis=1, dtype=np.float64)  # what is not 0 in A_i and b_i
     norms = np.linalg.norm(rows, axis=1)
     radius = np.quantile(norms, 1 - check.open_unit("part", part))
     mean = np.minimum(1, radius / np.maximum(norms, radius)) @ rows / n
-    noisy = mean + 2 * radius / (gaussian_mu(epsilon, delta) * n) * rng.standard_normal(mean.size)
-    return np.asarray(np.linalg.solve(noisy[: d * d].reshape(d, d), noisy[d * d :]))
+    diagonal, above, b = np.split(mean, [d, 2 * d - 1])
+    noise = 2 * radius / (gaussian_mu(epsilon, delta) * n) * rng.standard_normal(d * d + d)
+    a = np.diag(diagonal) + np.diag(above, 1) + noise[: d * d].reshape(d, d)
+    return np.asarray(np.linalg.solve(a, b + noise[d * d :]))
 
 
 def lstd_tasks(
@@ -78,7 +85,7 @@ def chain_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> list[d
         rng=rng,
     )
     found = {
-        "noise on A and b": noisy_system(dense, epsilon, delta, 0.01, rng),
+        "noise on A and b": noisy_system(data, epsilon, delta, 0.01, rng),
         "private LSTD": private_lstd(dense, epsilon, delta, rng).theta,
         "RC, temporal differences": release.values,
         "LSTD": lstd(data),

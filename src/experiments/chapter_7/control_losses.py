@@ -11,6 +11,7 @@ tasks, :func:`summarise` the table and :func:`least_sizes` the batch sizes that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +28,7 @@ from dprl.privacy import Guarantee
 from dprl.private_evaluation import NEIGHBOURS
 from dprl.private_evaluation import control as private
 from dprl.simulators import control_problems as control
+from dprl.trajectories import Batch
 
 #: What identifies a row of the table.
 KEYS = ["problem", "method", "batch_size"]
@@ -95,10 +97,16 @@ def problem(name: str) -> ControlProblem:
     raise ValueError(f"problem must be RiverSwim or chain, got {name!r}")
 
 
-def exact_counts(batch: Any, n_actions: int) -> private.PrivateCounts:
+def exact_counts(batch: Batch, n_actions: int) -> private.PrivateCounts:
     """All counts without noise; *not private*, the promise is for show."""
-    counts = private.bounded_transition_counts(batch, n_actions, radius=1e9)
-    return private.PrivateCounts(counts.astype(float), 1e-9, Guarantee(1.0, 0.5, NEIGHBOURS))
+    if batch.actions is None:
+        raise ValueError("the batch needs actions")
+    shape = (batch.n_states, n_actions, batch.n_states)
+    moves = np.delete(np.arange(batch.states.size), batch.ends - 1)
+    cells = (batch.states[moves], batch.actions[moves], batch.states[moves + 1])
+    counts = np.bincount(np.ravel_multi_index(cells, shape), minlength=math.prod(shape))
+    own = counts.reshape(shape).astype(float)
+    return private.PrivateCounts(own, 1e-9, Guarantee(1.0, 0.5, NEIGHBOURS))
 
 
 def control_tasks(

@@ -1,4 +1,4 @@
-r"""Every mechanism of the book, audited: one table.
+r"""Every mechanism of the book, audited: one table, by :func:`audit_trial`.
 
 Each mechanism runs on the worst neighbours known, at the three promises of :data:`PROMISES`. Two
 things are measured.
@@ -23,12 +23,11 @@ with one expression of their source changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import optimize
 
 from dprl import _validation as check
@@ -71,6 +70,7 @@ KEYS = ["mechanism", "epsilon", "delta", "neighbours", "statistic"]
 CONFIDENCE = 0.99
 TOLERANCE = 0.02  # of mu_measured
 ALL = "all rounds"
+OUTPUTS, BROKEN, SPREAD = "outputs", "broken", "spread"  # parts of the table, see audit_trial
 
 
 @dataclass(frozen=True)
@@ -291,26 +291,32 @@ def spread_row(epsilon: float, delta: float, seed: int) -> dict[str, Any]:
     return row("RC, intervals", limit, "highest everywhere / no step", found)
 
 
-def audit_table(
-    promises: Sequence[tuple[float, float]], sizes: AuditSizes, seed: int
-) -> pd.DataFrame:
-    """All audits, with ``COLUMNS``; mechanisms "broken: ..." are versions with a mistake.
+def audit_tasks(promises: Sequence[tuple[float, float]], sizes: AuditSizes) -> list[dict[str, Any]]:
+    """Tasks of :func:`audit_trial`: all parts of the table for each (epsilon, delta)."""
+    return [
+        {"promise": tuple(promise), "part": part, **asdict(sizes)}
+        for promise in promises
+        for part in (OUTPUTS, *(x.name for x in gaussian_mechanisms(*promise)), BROKEN, SPREAD)
+    ]
 
-    Parameters
-    ----------
-    promises : sequence of (float, float)
-        :data:`PROMISES`, or the first of them: each has random numbers of its own.
-    sizes : AuditSizes
-    seed : int
+
+def audit_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> list[dict[str, Any]]:
+    """The rows of one part, with ``COLUMNS``; "broken: ..." are versions with a mistake.
+
+    A trial of :func:`companion.sweeps.table`. ``task`` has ``promise``, one of :data:`PROMISES`,
+    the numbers of :class:`AuditSizes`, and ``part``: the name of a mechanism of Gaussian rounds,
+    or :data:`OUTPUTS`, :data:`BROKEN` or :data:`SPREAD` for all of a kind.
     """
-    rows: list[dict[str, Any]] = []
-    streams = np.random.SeedSequence(seed).spawn(len(promises))
-    for (epsilon, delta), stream in zip(promises, streams, strict=True):
-        rng = np.random.default_rng(stream)
-        for case in whole_mechanisms(epsilon, delta):
-            rows.append(output_row(case, sizes, rng))
-        for cases in (gaussian_mechanisms, broken_rounds):
-            for rounds in cases(epsilon, delta):
-                rows.extend(gaussian_rows(rounds, (epsilon, delta), sizes, rng))
-        rows.append(spread_row(epsilon, delta, int(rng.integers(2**31))))
-    return pd.DataFrame(rows, columns=COLUMNS)
+    epsilon, delta = promise = task["promise"]
+    part = task["part"]
+    sizes = AuditSizes(**{one.name: task[one.name] for one in fields(AuditSizes)})
+    rng = np.random.default_rng(seed)
+    if part == OUTPUTS:
+        return [output_row(case, sizes, rng) for case in whole_mechanisms(epsilon, delta)]
+    if part == SPREAD:
+        return [spread_row(epsilon, delta, int(rng.integers(2**31)))]
+    if part == BROKEN:
+        cases = list(broken_rounds(epsilon, delta))
+    else:
+        cases = [case for case in gaussian_mechanisms(epsilon, delta) if case.name == part]
+    return [found for case in cases for found in gaussian_rows(case, promise, sizes, rng)]

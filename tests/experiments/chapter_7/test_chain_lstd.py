@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dprl.off_policy.saddle_point import Statistics, lstd
+from dprl.off_policy.saddle_point import BidiagonalStatistics, lstd
 from dprl.privacy.gaussian_dp import gaussian_mu
 from experiments.chapter_7.chain_lstd import KEYS, chain_trial, lstd_tasks, noisy_system
 
@@ -12,8 +12,9 @@ MUCH = 1e8  # an epsilon at which there is hardly any noise
 
 
 def two_records():
-    a = np.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.5], [0.0, 1.0]]])
-    return Statistics(a, np.array([[1.0, 0.0], [0.0, 3.0]]), np.tile(np.eye(2), (2, 1, 1)))
+    diagonal, above = np.array([[2.0, 1.0], [1.0, 1.0]]), np.array([[0.0], [0.5]])
+    b = np.array([[1.0, 0.0], [0.0, 3.0]])
+    return BidiagonalStatistics(diagonal, above, b, np.ones((2, 2)))
 
 
 def test_without_noise_and_clipping_it_is_lstd():
@@ -24,8 +25,8 @@ def test_without_noise_and_clipping_it_is_lstd():
 
 def test_its_noise_covers_two_radii(monkeypatch):
     """One number each, |(A_i, b_i)| = 5: the noise of b is 2 * 5 / (mu n)."""
-    data = Statistics(
-        *(np.full((100, *s), v) for s, v in (((1, 1), 4.0), ((1,), 3.0), ((1, 1), 1.0)))
+    data = BidiagonalStatistics(
+        np.full((100, 1), 4.0), np.empty((100, 0)), np.full((100, 1), 3.0), np.ones((100, 1))
     )
     monkeypatch.setattr(np.linalg, "solve", lambda a, b: b)
     rng = np.random.default_rng(0)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from companion import sweeps
 from dprl.mdp import Chain
 from dprl.off_policy.saddle_point import Statistics
 from dprl.privacy import Guarantee
@@ -33,7 +34,8 @@ from experiments.chapter_7.mechanism_audits import (
     KEYS,
     PROMISES,
     AuditSizes,
-    audit_table,
+    audit_tasks,
+    audit_trial,
     epsilon_of_mu,
     gaussian_rows,
 )
@@ -214,7 +216,7 @@ def test_no_neighbours_exceed_the_promise_of_private_lstd(seed, size):
 
 @pytest.fixture(scope="module")
 def table():
-    return audit_table(PROMISES[:1], SMALL, 1)
+    return sweeps.table(audit_trial, audit_tasks(PROMISES[:1], SMALL), seed=1, label="audit")
 
 
 def test_table_has_the_columns_and_one_row_for_each_key(table):
