@@ -303,6 +303,11 @@ def page_environment(root: Path, page: str, profile: str, workers: int = 1) -> d
         "MPLCONFIGDIR": str(_font_cache(root)),
         # On a slow machine XLA would complain of that on stderr, where a page must not write.
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        # glibc keeps what arrays of up to 32 MiB leave for the next one; getting it anew from the
+        # system each time is a twentieth of the work with thousands of trajectories.
+        "MALLOC_MMAP_THRESHOLD_": str(2**25),
+        "MALLOC_TRIM_THRESHOLD_": str(2**30),
+        "MALLOC_TOP_PAD_": str(2**26),
     }
 
 
