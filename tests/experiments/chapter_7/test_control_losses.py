@@ -35,6 +35,16 @@ def test_the_best_policy_loses_nothing_and_no_policy_less(name):
     assert case.loss(some) > 0
 
 
+@pytest.mark.parametrize("name", ["RiverSwim", "chain"])
+def test_exact_counts_are_those_that_nothing_bounds(name):
+    case = study.problem(name)
+    rng = np.random.default_rng(2)
+    batch = study.control.simulate_control(case.process, case.behaviour, 30, case.horizon, rng)
+    counts = study.exact_counts(batch, 2).counts
+    assert np.array_equal(counts, study.private.bounded_transition_counts(batch, 2, radius=1e9))
+    assert counts.sum() == batch.states.size - len(batch)
+
+
 def test_a_constant_at_each_step_changes_no_policy():
     """What is handed to DP-APVI: rewards moved into [0, 1]."""
     case = study.problem("chain")
