@@ -305,7 +305,7 @@ def audit_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> list[d
 
     A trial of :func:`companion.sweeps.table`. ``task`` has ``promise``, one of :data:`PROMISES`,
     the numbers of :class:`AuditSizes`, and ``part``: the name of a mechanism of Gaussian rounds,
-    or :data:`OUTPUTS`, :data:`BROKEN` or :data:`SPREAD` for all of a kind.
+    or ``OUTPUTS``, ``BROKEN`` or ``SPREAD`` of this module, for all of a kind.
     """
     epsilon, delta = promise = task["promise"]
     part = task["part"]
