@@ -24,7 +24,7 @@ with one expression of their source changed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -294,7 +294,7 @@ def spread_row(epsilon: float, delta: float, seed: int) -> dict[str, Any]:
 def audit_tasks(promises: Sequence[tuple[float, float]], sizes: AuditSizes) -> list[dict[str, Any]]:
     """Tasks of :func:`audit_trial`: all parts of the table for each (epsilon, delta)."""
     return [
-        {"promise": tuple(promise), "part": part, **asdict(sizes)}
+        {"promise": tuple(promise), "part": part, "sizes": sizes}
         for promise in promises
         for part in (OUTPUTS, *(x.name for x in gaussian_mechanisms(*promise)), BROKEN, SPREAD)
     ]
@@ -304,12 +304,11 @@ def audit_trial(task: Mapping[str, Any], seed: np.random.SeedSequence) -> list[d
     """The rows of one part, with ``COLUMNS``; "broken: ..." are versions with a mistake.
 
     A trial of :func:`companion.sweeps.table`. ``task`` has ``promise``, one of :data:`PROMISES`,
-    the numbers of :class:`AuditSizes`, and ``part``: the name of a mechanism of Gaussian rounds,
+    ``sizes``, an :class:`AuditSizes`, and ``part``: the name of a mechanism of Gaussian rounds,
     or ``OUTPUTS``, ``BROKEN`` or ``SPREAD`` of this module, for all of a kind.
     """
     epsilon, delta = promise = task["promise"]
-    part = task["part"]
-    sizes = AuditSizes(**{one.name: task[one.name] for one in fields(AuditSizes)})
+    part, sizes = task["part"], task["sizes"]
     rng = np.random.default_rng(seed)
     if part == OUTPUTS:
         return [output_row(case, sizes, rng) for case in whole_mechanisms(epsilon, delta)]
