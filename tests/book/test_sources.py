@@ -124,6 +124,12 @@ def test_parameters_cell_declares_profile_and_seed(path):
 
 
 @notebook
+def test_no_page_reads_the_text_of_a_page(path):
+    """A new text is published with the outputs that there are (companion.build.new_text)."""
+    assert not re.search(r"\bnotebooks\b", code_of_page(text_of(path)))
+
+
+@notebook
 def test_no_verdict_is_typed(path):
     assert not typed_values(code_of_page(text_of(path)))
 

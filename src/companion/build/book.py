@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from companion.build import freshness, site, times
+from companion.build import freshness, new_text, site, times
 from companion.dependencies import sources_of
 from companion.files import PROFILES, available_cores
 
@@ -57,10 +57,15 @@ class Book:
         passed = {"profile": self.profile}
         reasons = {p: freshness.reason(self.root, p, passed, sources) for p in self.pages}
         sources.keep()
-        for page in (page for page, why in reasons.items() if why is None):
-            self._ends(page, "is up to date")
+        stale = []
+        for page, why in reasons.items():
+            if why is None:
+                self._ends(page, "is up to date")
+            elif new_text.publish(self.root, page, passed, sources):
+                self._ends(page, "has its new text; its code is what it was")
+            else:
+                stale.append((page, why))
         with ThreadPoolExecutor(self.jobs) as pool:
-            stale = [(page, why) for page, why in reasons.items() if why is not None]
             list(pool.map(lambda item: self._execute(*item), stale))
         if not self.failed:
             self._build_site()

@@ -496,13 +496,20 @@ def clean(notebook: Any) -> Any:
     for cell in notebook.cells:
         cell.metadata.pop("papermill", None)
         cell.metadata.pop("execution", None)
-        tags = list(cell.metadata.get("tags", []))
+        tags = list(cell.metadata.pop("tags", []))
+        if tags:
+            cell.metadata["tags"] = tags
         if "injected-parameters" in tags:
             cell["id"] = "injected"
             cell.metadata["tags"] = [*tags, "remove-cell"]
         elif "parameters" in tags:
             cell.metadata["tags"] = [*tags, "hide-input"]
     return notebook
+
+
+def as_text(notebook: Any) -> str:
+    """A notebook as its file holds it."""
+    return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 # ----------------------------------------------------------------- publication
@@ -520,8 +527,7 @@ def _publish(run: PageRun, notebook: Any, made_from: freshness.Inputs) -> None:
             moves[staged["claims.json"]] = product("claims.json")
         else:
             product("claims.json").unlink(missing_ok=True)  # a page that claims nothing any more
-        text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)
-        staged["ipynb"].write_text(text + "\n", encoding="utf-8")
+        staged["ipynb"].write_text(as_text(notebook), encoding="utf-8")
         moves[staged["ipynb"]] = product("ipynb")
         outputs = {to.relative_to(run.root).as_posix(): digest(path) for path, to in moves.items()}
         freshness.write_stamp(staged["stamp.json"], made_from, outputs)

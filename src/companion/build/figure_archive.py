@@ -21,7 +21,7 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from companion.build import executed, freshness, notebooks, plain
 from companion.files import sha256, write_atomic
@@ -50,19 +50,35 @@ def tables_of_figures(cells: Sequence[str], known: Iterable[str]) -> dict[str, s
     {'error': {'a'}}
     """
     tables = set(known)
-    statements = [(n, node) for n, cell in enumerate(cells) for node in ast.parse(cell).body]
+    parsed = [(n, node) for n, cell in enumerate(cells) for node in ast.parse(cell).body]
+    statements = [(n, _Statement.read(node)) for n, node in parsed]
     found: dict[str, set[str]] = {}
-    for place, node in statements:
-        for figure in _handed_over(node):
+    for place, statement in statements:
+        for figure in statement.figures:
             cell = [other for n, other in statements if n == place]
-            needed = set().union(*map(_loaded, cell))
-            named = set().union(*map(_texts, cell))
+            needed = set().union(*(other.loaded for other in cell))
+            named = set().union(*(other.texts for other in cell))
             for _, before in reversed([s for s in statements if s[0] < place]):
-                if needed & (_stored(before) | _saved(before)):
-                    needed |= _loaded(before)
-                    named |= _texts(before)
+                if needed & before.given:
+                    needed |= before.loaded
+                    named |= before.texts
             found[figure] = named & tables
     return found
+
+
+class _Statement(NamedTuple):
+    """A statement: figures that it hands over, names it uses, names it gives values, its texts."""
+
+    figures: list[str]
+    loaded: set[str]
+    given: set[str]
+    texts: set[str]
+
+    @classmethod
+    def read(cls, node: ast.stmt) -> _Statement:
+        return cls(
+            list(_handed_over(node)), _loaded(node), _stored(node) | _saved(node), _texts(node)
+        )
 
 
 def _handed_over(node: ast.AST) -> Iterator[str]:

@@ -155,17 +155,25 @@ def read_stamp(path: Path) -> dict[str, Any] | None:
 
 
 def reason(
-    root: Path, page: str, parameters: Mapping[str, Any], sources: Sources | None = None
+    root: Path,
+    page: str,
+    parameters: Mapping[str, Any],
+    sources: Sources | None = None,
+    *,
+    same_code: bool = False,
 ) -> str | None:
     """Why a page must run with these parameters, in words; None when it is up to date.
 
-    ``sources`` are the repository's modules, read once for many pages.
+    ``sources`` are the repository's modules, read once for many pages. With ``same_code`` the
+    page's cells are known to be what they were, and another text of it is no reason.
     """
     stamp = read_stamp(product_path(root, page, "stamp.json"))
     if stamp is None:
         return "never executed"
     before = stamp["inputs"]
     now = {**before, **inputs(root, page, parameters)}
+    if same_code:
+        now["page"] = before["page"]
     now["read"] = {name: digest(root / name) for name in before["read"]}
     if now["page"] == before["page"]:  # of another page it is not known what it reaches
         uses = reached(root, page, before["loaded"], sources or sources_of(root))

@@ -100,6 +100,22 @@ def test_pages_in_their_order_then_the_site(root, ran, monkeypatch, capsys):
     assert "The site is _build/html/index.html" in capsys.readouterr().out
 
 
+def test_a_page_with_a_new_text_is_not_executed(root, monkeypatch, capsys):
+    source_path(root, "3-a/inner").write_text(GOOD)
+    with start(root) as first:
+        assert "[2/2]" in first.communicate()[0]  # executed; of the rest there is no site
+    source_path(root, "3-a/page").write_text(GOOD.replace("# P", "# A better title"))
+    monkeypatch.setattr(Book, "_run", lambda self, *what: pytest.fail(f"executes {what}"))
+    monkeypatch.setattr(site, "build", lambda *what: None)
+    assert Book(root).make()
+    said = capsys.readouterr().out
+    assert "[1/2] 3-a/inner is up to date" in said
+    assert "[2/2] 3-a/page has its new text; its code is what it was" in said
+    published = freshness.product_path(root, "3-a/page", "ipynb").read_text()
+    assert "# A better title" in published
+    assert "3-a/page" in times.load(root)  # what it took when it was executed
+
+
 def test_quick_pages_run_side_by_side_and_those_of_the_papers_alone(root, monkeypatch):
     together = threading.Barrier(2, timeout=600)  # when to give up
     monkeypatch.setattr(Book, "_run", lambda self, *what: (1, str(together.wait()), TOOK))

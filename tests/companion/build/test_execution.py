@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from companion import dependencies
-from companion.build import execution, freshness
+from companion.build import execution, freshness, new_text
 
 PAGE = "3-chapter/page"
 HEADER = """\
@@ -258,6 +258,60 @@ def test_a_file_that_was_missing_is_noted(root):
     assert why(root) is None
     (root / "data/results/paper/later.csv").write_text("now\n")
     assert why(root) == "data/results/paper/later.csv changed"
+
+
+# ------------------------------------------------------------ where only the text changed
+
+QUICK = {"profile": "quick"}
+
+
+def test_a_new_text_takes_the_outputs_and_gives_the_bytes_of_an_execution(executed):
+    between = "And *after* the parameters.\n\n"
+    write(executed, "More of it.\n\n" + PARAMETERS + between + WRITES + "\nAn end.\n")
+    assert why(executed) == "the page changed"
+    assert new_text.publish(executed, PAGE, QUICK)
+    assert why(executed) is None
+    renewed = published(executed)
+    assert not new_text.publish(executed, PAGE, {"profile": "paper"})
+
+    assert execute(executed).returncode == 0
+    assert published(executed) == renewed
+
+
+@pytest.mark.parametrize(
+    ("body", "elsewhere"),
+    [
+        (PARAMETERS + WRITES.replace("x.csv", "y.csv"), None),
+        (PARAMETERS + WRITES.replace("ipython3", "ipython3\n:tags: [hide-input]"), None),
+        (PARAMETERS + WRITES + cell("1"), None),
+        (WRITES + PARAMETERS, None),
+        ("Text.\n\n" + PARAMETERS + WRITES, "data/results/paper/other.csv"),
+        ("Text.\n\n" + PARAMETERS + WRITES, "data/results/quick/x.csv"),
+        ("Text.\n\n" + PARAMETERS + WRITES, f"book/nb/{PAGE}.claims.json"),
+    ],
+    ids=["code", "option", "cell", "order", "read", "result", "verdicts"],
+)
+def test_what_changed_beside_the_text_is_executed(executed, body, elsewhere):
+    write(executed, body)
+    if elsewhere is not None:
+        (executed / elsewhere).write_text("[]\n")
+    before = published(executed)
+    assert not new_text.publish(executed, PAGE, QUICK)
+    assert published(executed) == before
+
+
+def test_what_the_page_reaches_must_be_what_it_was(root):
+    (root / "src/dprl/mdp.py").write_text("def used(): return 1\n")
+    # the code that runs is that of the installed package, which has no such function
+    uses = PARAMETERS + cell("from dprl import mdp\nif False:\n    mdp.used()")
+    write(root, uses)
+    assert not new_text.publish(root, PAGE, QUICK)  # never executed
+    assert execute(root).returncode == 0
+    write(root, "Text.\n\n" + uses)
+    (root / "src/dprl/mdp.py").write_text("def used(): return 2\n")
+    assert not new_text.publish(root, PAGE, QUICK)
+    (root / "src/dprl/mdp.py").write_text("def used(): return 1\n")
+    assert new_text.publish(root, PAGE, QUICK)
 
 
 # -------------------------------------------------------------------- what is refused
