@@ -277,15 +277,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.record:
         if options.quick or (njit is None and not options.growth):
             parser.error("--record keeps the whole table: no --quick, and Numba is needed")
+        name = "growth" if options.growth else "speed"
+        line = f"python benchmarks/evaluation.py{' --growth' if options.growth else ''} --record"
         records.keep(
-            "growth-evaluation" if options.growth else "speed-evaluation",
+            f"{name}-evaluation",
             table,
-            profile="laptop",
-            command="python benchmarks/evaluation.py --record"
-            + (" --growth" if options.growth else ""),
+            records.Command(line, "laptop", device="cpu"),
             seed=None,
             parameters={"gamma": GAMMA, "range": list(RANGE)},
-            device="cpu",
         )
     if options.growth:
         return 0

@@ -303,12 +303,14 @@ def keep(rows: list[Row]) -> None:
     records.keep(
         "speed-membership",
         table,
-        profile="laptop",
-        command="python benchmarks/membership.py --peers PYTHON --record",
+        records.Command(
+            "python benchmarks/membership.py --peers PYTHON --record",
+            "laptop",
+            libraries=["jax", "optax", "mujoco", "gymnasium"],
+            device="cpu",
+        ),
         seed=None,
         parameters={"agents": AGENTS, "environments": ENVIRONMENTS, "cores": os.cpu_count()},
-        libraries=["jax", "optax", "mujoco", "gymnasium"],
-        device="cpu",
     )
 
 

@@ -293,13 +293,15 @@ def main(arguments: list[str] | None = None) -> None:
         records.keep(
             name,
             table,
-            profile="laptop",
-            command="python benchmarks/parity.py --peers PYTHON",
+            records.Command(
+                "python benchmarks/parity.py --peers PYTHON",
+                "laptop",
+                libraries=["jax", "optax", "mujoco", "gymnasium"],
+                device="cpu",
+            ),
             seed=None,
             parameters=parameters,
             seconds=seconds,
-            libraries=["jax", "optax", "mujoco", "gymnasium"],
-            device="cpu",
         )
 
 

@@ -2,12 +2,16 @@
 
 import ast
 import fnmatch
+import functools
+import importlib
+import inspect
 import itertools
 import re
 import shutil
 import subprocess
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
 LOCKS = ["requirements.lock", "requirements-lab.lock", "requirements-check.lock"]
+PACKAGES = ("dprl", "experiments", "companion")
 LARGEST = 2 * 1024 * 1024
 
 
@@ -247,3 +252,29 @@ def test_what_a_sample_computes_of_a_command_is_said():
     assert commands - named.keys() == set()
     whole = verification.Sample()
     assert [one for one in commands if named[one] == whole] == []
+
+
+def calls_of(tree: ast.Module) -> Iterator[tuple[ast.Call, object]]:
+    """Calls in a program of what it imports from the packages, each with what it calls."""
+    known: dict[str, object] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in PACKAGES:
+            for name in node.names:
+                package = importlib.import_module(str(node.module))
+                if not hasattr(package, name.name):
+                    importlib.import_module(f"{node.module}.{name.name}")
+                known[name.asname or name.name] = getattr(package, name.name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            path = ast.unparse(node.func).split(".")
+            if path[0] in known and all(part.isidentifier() for part in path):
+                yield node, functools.reduce(getattr, path[1:], known[path[0]])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.stem)
+def test_benchmarks_call_the_packages_as_they_are(path):
+    """Most of their runs take hours or other libraries, so none is part of the tests."""
+    for call, called in calls_of(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [keyword.arg for keyword in call.keywords]
+        if None not in names and not any(isinstance(each, ast.Starred) for each in call.args):
+            inspect.signature(called).bind(*call.args, **dict.fromkeys(names))
