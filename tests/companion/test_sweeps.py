@@ -209,9 +209,11 @@ def started(command):
 
 
 def wait_until(condition, process):
-    """Wait as long as it takes; the process must not end before."""
+    """Wait as long as it takes; the process must not end before, and 600 s are when to give up."""
+    begun = time.monotonic()
     while not condition():
         assert process.poll() is None
+        assert time.monotonic() < begun + 600
         time.sleep(0.02)
 
 
