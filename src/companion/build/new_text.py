@@ -32,7 +32,10 @@ def publish(
         return False
     made_from = stamp["inputs"] | freshness.inputs(root, page, parameters)  # before it is read
     executed = json.loads(product("ipynb").read_text(encoding="utf-8"))
-    notebook = execution.clean(execution.read_source(source_path(root, page), page))
+    try:
+        notebook = execution.clean(execution.read_source(source_path(root, page), page))
+    except Exception:  # of jupytext, of YAML, of decoding: the execution says what is wrong
+        return False
     if not _take_outputs(notebook, executed):
         return False
     if freshness.reason(root, page, parameters, sources, same_code=True) is not None:

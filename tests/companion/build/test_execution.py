@@ -285,11 +285,12 @@ def test_a_new_text_takes_the_outputs_and_gives_the_bytes_of_an_execution(execut
         (PARAMETERS + WRITES.replace("ipython3", "ipython3\n:tags: [hide-input]"), None),
         (PARAMETERS + WRITES + cell("1"), None),
         (WRITES + PARAMETERS, None),
+        (PARAMETERS.replace("[parameters]", "[") + WRITES, None),
         ("Text.\n\n" + PARAMETERS + WRITES, "data/results/paper/other.csv"),
         ("Text.\n\n" + PARAMETERS + WRITES, "data/results/quick/x.csv"),
         ("Text.\n\n" + PARAMETERS + WRITES, f"book/nb/{PAGE}.claims.json"),
     ],
-    ids=["code", "option", "cell", "order", "read", "result", "verdicts"],
+    ids=["code", "option", "cell", "order", "malformed", "read", "result", "verdicts"],
 )
 def test_what_changed_beside_the_text_is_executed(executed, body, elsewhere):
     write(executed, body)
