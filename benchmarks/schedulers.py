@@ -40,9 +40,7 @@ def run(workers: int, scheduler: str = "") -> tuple[float, dict[str, bytes]]:
 
 def on_dask(workers: int) -> tuple[float, dict[str, bytes]]:
     """The same on a cluster of this machine, one thread to a worker."""
-    with LocalCluster(  # type: ignore[no-untyped-call]
-        n_workers=workers, threads_per_worker=1, dashboard_address=None
-    ) as cluster:
+    with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster:
         return run(workers, cluster.scheduler_address)
 
 

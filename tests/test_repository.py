@@ -222,7 +222,7 @@ def test_every_public_module_is_on_an_api_page():
         for path in (ROOT / "src").rglob("*.py")
     }
     public = {name for name in modules if not any(p.startswith("_") for p in name.split("."))}
-    internals = {"dprl", "experiments", "companion"} | {
+    internals = {*PACKAGES} | {
         f"companion.build{name}"
         for name in ("", ".mutated_page", ".reads", ".scorecard", ".site", ".typed")
     }

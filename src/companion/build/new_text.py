@@ -31,6 +31,8 @@ def publish(
     if stamp is None or not product("ipynb").is_file():
         return False
     made_from = stamp["inputs"] | freshness.inputs(root, page, parameters)  # before it is read
+    if made_from["page"] == stamp["inputs"]["page"]:
+        return False  # most often it is code elsewhere that changed: nothing need be read
     executed = json.loads(product("ipynb").read_text(encoding="utf-8"))
     try:
         notebook = execution.clean(execution.read_source(source_path(root, page), page))
