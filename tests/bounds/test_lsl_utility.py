@@ -108,7 +108,8 @@ def test_excess_risk_is_its_sum(monkeypatch):
     assert found == pytest.approx(risks)
     monkeypatch.setattr(lu, "_CHUNK", 1)
     again = lu.excess_risk_given_counts(*given_arguments, beta=beta, noise_constant=3.0)
-    assert (again == found).all()
+    # a product with one row is another routine of the library, which may round differently
+    np.testing.assert_array_max_ulp(again, found, maxulp=2)
 
 
 def test_excess_risk_agrees_with_simulated_batches():
