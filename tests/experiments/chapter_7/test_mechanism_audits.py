@@ -15,7 +15,7 @@ from dprl.private_evaluation.private_lstd import private_lstd
 from dprl.private_evaluation.structure_free import recentre_clip_structure_free
 from dprl.private_evaluation.working_model import WorkingModel
 from dprl.trajectories import FirstVisitReturns
-from experiments.chapter_7 import worst_pairs
+from experiments.chapter_7 import mechanism_audits, worst_pairs
 from experiments.chapter_7.audited_rounds import (
     broken_rounds,
     gaussian_mechanisms,
@@ -241,6 +241,23 @@ def test_whole_runs_are_audited_at_the_last_promise():
     whole = list(gaussian_rows(case, PROMISES[-1], sizes, np.random.default_rng(3)))[-1]
     assert whole["statistic"] == "whole runs: likelihood ratio"
     assert 0.5 < whole["epsilon_lower_99"] <= PROMISES[-1][0]
+
+
+def test_rounding_does_not_choose_the_past(monkeypatch):
+    """A processor with other instructions must not find other rows: many pasts are equally bad."""
+    case, sizes = CASES["RC, temporal differences"], AuditSizes(400, 400, 0, pasts=4)
+
+    def rows():
+        return list(gaussian_rows(case, (3.0, 1e-3), sizes, np.random.default_rng(2)))
+
+    expected, errors = rows(), np.random.default_rng(5)
+
+    def rounded_otherwise(heard):
+        return exact_mu(heard) * (1 + 1e-12 * errors.standard_normal())
+
+    for _ in range(2):
+        monkeypatch.setattr(mechanism_audits, "exact_mu", rounded_otherwise)
+        assert rows() == expected
 
 
 def test_a_waste_is_seen_though_it_is_no_leak():
