@@ -126,14 +126,16 @@ class Sample:
 def processor() -> str:
     """What kind of processor this is, as Linux tells it: ``AuthenticAMD, family 25, model 17``.
 
-    Trained agents come out again to the last digit on processors of one kind only.
+    ``, AVX-512`` follows if it has these instructions, which a virtual machine may lack. Trained
+    agents come out again to the last digit on processors of one kind only.
     """
     place = Path("/proc/cpuinfo")
     lines = place.read_text(encoding="utf-8").splitlines() if place.is_file() else []
     told = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
     known = {key.strip(): value.strip() for key, value in told.items()}
     vendor, family, model = (known.get(k, "?") for k in ("vendor_id", "cpu family", "model"))
-    return f"{vendor}, family {family}, model {model}"
+    wide = ", AVX-512" if "avx512f" in known.get("flags", "").split() else ""
+    return f"{vendor}, family {family}, model {model}{wide}"
 
 
 def load_tolerances(path: Path) -> dict[str, Tolerance]:

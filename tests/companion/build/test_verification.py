@@ -333,6 +333,14 @@ def test_a_command_that_takes_hours_has_another_run_instead(commanded):
     assert problem == "the command failed with status 1\nhours"
 
 
+@pytest.mark.parametrize(("flags", "ending"), [("fma avx2", ""), ("avx2 avx512f", ", AVX-512")])
+def test_the_kind_of_a_processor_says_its_widest_instructions(flags, ending, monkeypatch):
+    told = "vendor_id : V\ncpu family : 1\nmodel : 2\nmodel name : N\nflags : {}\n\n"
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: told.format(flags) * 2)
+    assert verification.processor() == f"V, family 1, model 2{ending}"
+
+
 def test_on_another_kind_of_processor_nothing_is_computed(commanded, monkeypatch):
     (commanded / "make.py").write_text(PROGRAM)
     samples = commanded / "data/results/samples.yml"
